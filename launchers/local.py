@@ -12,7 +12,7 @@ from recsys_lab.base.devices import LOCAL_RANK
 from recsys_lab.base.environment import COLLECTIVES, SHARED_MEMORY, word_of
 from recsys_lab.base.ranges import Hosts, RanksPerHost, Threads, Timeout
 
-#: The cores of a rank, as `executor/threads.py` reads them; `any` leaves them to the system.
+#: The cores of a rank, as `executor/cpu/threads.py` reads them; `any` leaves them to the system.
 CORES = "RECSYS_LAB_CORES"
 #: The launchers whose ranks are processes of this machine.
 HERE = ("launchers.local.launch", "launchers.emulated.launch")

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from recsys_lab.kernels import dense, native
-from recsys_lab.kernels.products import multiplies_bf16, widened
+from recsys_lab.kernels.cpu.products import multiplies_bf16, widened
 from recsys_lab.models.linear import product
 from recsys_lab.plan.workload import DenseLayer
 

@@ -8,12 +8,14 @@ from recsys_lab.base.files import check_here
 from recsys_lab.errors import UserError, did_you_mean
 
 KERNELS, DEVICE, COLLECTIVES = "RECSYS_LAB_KERNELS", "RECSYS_LAB_DEVICE", "RECSYS_LAB_COLLECTIVES"
-SHARED_MEMORY = "shared_memory"
+POOLED_EXCHANGE = "RECSYS_LAB_POOLED_EXCHANGE"
+SHARED_MEMORY, TORCHREC = "shared_memory", "torchrec"
 #: By variable: the words that it can be. Of a question they are for no and for yes.
 WORDS = {
     KERNELS: ("cpp", "torch"),
     DEVICE: ("auto", "cpu", "cuda"),
     COLLECTIVES: ("gloo", SHARED_MEMORY),
+    POOLED_EXCHANGE: (TORCHREC, "own"),
     "RECSYS_LAB_BF16_PRODUCTS": ("bf16", "fp32"),
     "RECSYS_LAB_FP32_PRODUCTS": ("onednn", "torch"),
     "RECSYS_LAB_BF16_BY_WEIGHTS": ("onednn", "tiles"),
@@ -21,6 +23,8 @@ WORDS = {
     "RECSYS_LAB_ROW_PREFETCH": ("write", "read"),
     "RECSYS_LAB_LARGE_RESULTS": ("cached", "past"),
 }
+#: Without anything that only makes ranks on CPUs fast (recsys_lab/executor/cpu, recsys_lab/kernels/cpu).
+PLAIN = {variable: words[0] for variable, words in WORDS.items() if variable not in (KERNELS, DEVICE)} | {"RECSYS_LAB_CORES": "any"}
 
 
 def word_of(variable: str) -> str | None:

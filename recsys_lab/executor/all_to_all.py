@@ -1,5 +1,6 @@
-"""Looked-up columns to the ranks whose samples want them (`spread`) and their gradients back (`collect`), in one call. It is issued here.
-The waiting is left to others.
+"""The all-to-all of looked-up columns: `forward_dist` to the ranks of their samples, `backward_dist` of their gradients.
+
+Both only issue the collective. Callers wait.
 
 Shapes: R ranks, B samples of one rank, C columns of all ranks, O of this rank's.
 """
@@ -14,8 +15,8 @@ import torch.distributed as dist
 
 
 @dataclass(frozen=True)
-class UnderWay:
-    """`works` to wait for, and then `parts`, whose columns lie side by side."""
+class PendingColumns:
+    """`parts`, whose columns lie side by side. They are complete once the collectives `works` are."""
 
     works: list[Any]
     parts: list[torch.Tensor]
@@ -26,7 +27,7 @@ class UnderWay:
         return self.parts
 
     def joined(self) -> torch.Tensor:
-        """Once everything has arrived."""
+        """Waits, then returns all columns as one matrix."""
         parts = self.wait()
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
@@ -43,24 +44,26 @@ class AllToAll:
         """O."""
         return self.columns[self.group.rank()]
 
-    def spread(self, looked_up: torch.Tensor) -> UnderWay:
+    def forward_dist(self, looked_up: torch.Tensor) -> PendingColumns:
         """[R * B, O], rank after rank -> parts that make [B, C]."""
         samples = len(looked_up) // len(self.columns)
-        taken = looked_up.new_empty(samples * sum(self.columns))
-        parts = [part.view(samples, -1) for part in taken.split(self._sizes(samples)) if len(part)]
-        return self._issue(taken, looked_up.reshape(-1), self._sizes(samples), self._even(samples), parts or [taken.view(samples, 0)])
+        output = looked_up.new_empty(samples * sum(self.columns))
+        parts = [part.view(samples, -1) for part in output.split(self._sizes(samples)) if len(part)]
+        return self._issue(output, looked_up.reshape(-1), self._sizes(samples), self._even(samples), parts or [output.view(samples, 0)])
 
-    def collect(self, grads: torch.Tensor) -> UnderWay:
+    def backward_dist(self, grads: torch.Tensor) -> PendingColumns:
         """[B, C] -> [R * B, O]."""
         samples = len(grads)
         sent = torch.cat([part.reshape(-1) for part in grads.split(self.columns, dim=1)])
-        taken = grads.new_empty(samples * len(self.columns), self.own)
-        return self._issue(taken.view(-1), sent, self._even(samples), self._sizes(samples), [taken])
+        output = grads.new_empty(samples * len(self.columns), self.own)
+        return self._issue(output.view(-1), sent, self._even(samples), self._sizes(samples), [output])
 
-    def _issue(self, taken: torch.Tensor, sent: torch.Tensor, take: list[int], send: list[int], parts: list[torch.Tensor]) -> UnderWay:
+    def _issue(
+        self, output: torch.Tensor, sent: torch.Tensor, output_splits: list[int], input_splits: list[int], parts: list[torch.Tensor]
+    ) -> PendingColumns:
         if not any(self.columns):
-            return UnderWay([], parts)
-        return UnderWay([dist.all_to_all_single(taken, sent, take, send, group=self.group, async_op=True)], parts)
+            return PendingColumns([], parts)
+        return PendingColumns([dist.all_to_all_single(output, sent, output_splits, input_splits, group=self.group, async_op=True)], parts)
 
     def _sizes(self, samples: int) -> list[int]:
         """Elements of each rank's columns."""

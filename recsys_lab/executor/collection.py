@@ -1,7 +1,8 @@
 """TorchRec's two sharded collections, pooled and sequences (a row for each id), with our look-up in them.
 
 TorchRec keeps what it does well: which rank holds what, and which rows come back. `TableBatch` replaces its look-up kernels. Its update is
-exact under every optimizer and sharding type (docs/decisions/sparse-optimizers.md). On CPUs `IdExchange` lays out ids of pooled tables.
+exact under every optimizer and sharding type (docs/decisions/sparse-optimizers.md). On CPUs ids and rows of pooled tables may travel by
+recsys_lab/executor/cpu, which is faster and changes no result.
 
 Means of rows that lie on several ranks are divided here. TorchRec 1.8 divides them too. But where one table of a collection needs it,
 TorchRec also divides the tables of other sharding types. Sums become means, and means are divided twice.
@@ -27,15 +28,17 @@ from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
+from recsys_lab.base.environment import POOLED_EXCHANGE, TORCHREC, word_of
 from recsys_lab.executor.column_order import ColumnOrder
+from recsys_lab.executor.cpu import row_exchange
+from recsys_lab.executor.cpu.id_exchange import IdExchange, sharding_inputs
 from recsys_lab.executor.execution import Config, Execution, Part, Request, Running, keyed
 from recsys_lab.executor.formats import WireFormats
 from recsys_lab.executor.groups import own_group
-from recsys_lab.executor.id_exchange import IdExchange, Leg, extents_of, order_of
 from recsys_lab.executor.lookup import BatchedLookup, Stores, shards_of
-from recsys_lab.executor.replicas import Replicas
-from recsys_lab.executor.row_exchange import on_cpu
+from recsys_lab.executor.replicas import ReplicaGroup
 from recsys_lab.executor.table_batch import TableBatch
+from recsys_lab.executor.torch_private import OpenCollection
 from recsys_lab.executor.torchrec_plan import to_torchrec
 from recsys_lab.models.table_configs import format_of, tables_of
 from recsys_lab.plan.scheme import home_scheme, known_schemes
@@ -49,8 +52,8 @@ def configs_of(collection: nn.Module) -> Sequence[Config]:
     return collection.embedding_bag_configs() if isinstance(collection, EmbeddingBagCollection) else collection.embedding_configs()
 
 
-class InputDistribution:
-    """TorchRec's input distribution of one sharded collection, step by step."""
+class CollectionInput:
+    """The input distribution of one sharded collection for one batch: TorchRec's, step by step."""
 
     def __init__(self, part: Any, features: KeyedJaggedTensor):
         self.context, self._part = part.create_context(), part
@@ -60,22 +63,19 @@ class InputDistribution:
         self._ids = self._sizes.wait()
         self._fetched = self._part.fetch_rows(self._ids)
 
-    def received(self) -> Any:
+    def wait(self) -> Any:
+        """The ids that this rank looks up, by sharding type."""
         return self._ids.wait() if self._fetched is None else self._fetched.result()
 
 
-class TorchRecPart(Part):
+class TorchRecPart(OpenCollection, Part):
     """Has no torch parameters: its weights are in `batches`, so neither DistributedDataParallel nor `state_dict` sees them.
 
     `replicas`: by scheme, the ranks that hold the same shards and average their gradients. `formats`: on the wire.
     """
 
-    _replicas: Mapping[str, Replicas]
+    _replicas: Mapping[str, ReplicaGroup]
     _formats: dict[str, str]  # how weights are stored, by table
-    _lookups: Any  # from here on TorchRec's own, which its types do not show
-    _sharding_types: list[str]
-    _embedding_shardings: Any
-    _env: ShardingEnv
     _device: torch.device
     _stores: Stores
     _fetcher: ThreadPoolExecutor | None
@@ -86,7 +86,7 @@ class TorchRecPart(Part):
         params: dict[str, ParameterSharding],
         env: ShardingEnv,
         device: torch.device,
-        replicas: Mapping[str, Replicas],
+        replicas: Mapping[str, ReplicaGroup],
         formats: WireFormats,
         stores: Stores,
         fetcher: ThreadPoolExecutor | None,
@@ -97,59 +97,48 @@ class TorchRecPart(Part):
 
     @property
     def batches(self) -> list[TableBatch]:
-        return [batch for lookup in self._lookups for batch in lookup.batches]
+        return [batch for lookup in self.lookups for batch in lookup.batches]
 
     def fetch_rows(self, ids: Any) -> Future | None:
-        """Has rows come into the caches as soon as their `ids` are there, which it gives. None: nothing is fetched ahead."""
+        """Fetches rows into the caches as soon as their `ids` have arrived. Its result is the ids. None: nothing is fetched ahead."""
         caches = [batch.cached for batch in self.batches if batch.cached is not None]
         if self._fetcher is None or not caches:
             return None
-        finished = [lookup.finished() for lookup in self._lookups]
+        finished = [lookup.finished() for lookup in self.lookups]
 
         def fetch() -> Any:
             arrived = ids.wait()
-            for lookup, features, done in zip(self._lookups, arrived, finished):
+            for lookup, features, done in zip(self.lookups, arrived, finished):
                 lookup.fetch(features, done)
             return arrived
 
         future = self._fetcher.submit(fetch)
         for cache in caches:
-            cache.ahead(future)
+            cache.wait_for(future)
         return future
 
-    def begin(self, sparse: KeyedJaggedTensor) -> InputDistribution:
-        return InputDistribution(self, sparse)
+    def start_input_dist(self, sparse: KeyedJaggedTensor) -> CollectionInput:
+        return CollectionInput(self, sparse)
 
-    def issue(self, begun: InputDistribution) -> Callable[[], Any]:
-        return self._output(begun).wait
+    def start_output_dist(self, pending: CollectionInput) -> Callable[[], Any]:
+        return self._output(pending).wait
 
     def forward(self, sparse: KeyedJaggedTensor) -> LazyAwaitable:
         """Waited for by whoever first reads it: what the model computes before overlaps."""
-        return self._output(self.ahead.take(sparse))
+        return self._output(self.input_dist_prefetch.get(sparse))
 
-    def _output(self: Any, begun: InputDistribution) -> LazyAwaitable:
-        return self.compute_and_output_dist(begun.context, begun.received())
+    def _output(self: Any, pending: CollectionInput) -> LazyAwaitable:
+        return self.compute_and_output_dist(pending.context, pending.wait())
 
-    def _create_lookups(self) -> None:
-        for scheme, sharding in zip(self._sharding_types, self._embedding_shardings):
-            groups = sharding._grouped_embedding_configs_per_rank[self._env.rank]
-            self._lookups.append(BatchedLookup(shards_of(groups, self._formats, self._stores), self._device, self._replicas.get(scheme)))
+    def make_lookup(self, scheme: str, tables: Any) -> BatchedLookup:
+        return BatchedLookup(shards_of(tables, self._formats, self._stores), self._device, self._replicas.get(scheme))
 
     def init_data_parallel(self) -> None:
         """Replicas are averaged by us, not by a DistributedDataParallel of their own."""
 
-    def _initialize_torch_state(self, skip_registering: bool = False) -> None:
-        """No state of torch's kind: checkpoints are made from `batches`."""
-
 
 class ShardedRows(TorchRecPart, ShardedEmbeddingCollection):
     """A batch's output is a JaggedTensor a feature."""
-
-    _sharding_type_to_sharding: dict[str, Any]
-
-    @property
-    def _embedding_shardings(self) -> Any:
-        return self._sharding_type_to_sharding.values()
 
 
 class ShardedBags(TorchRecPart, ShardedEmbeddingBagCollection):
@@ -158,7 +147,6 @@ class ShardedBags(TorchRecPart, ShardedEmbeddingBagCollection):
     _means: list[str]  # features
     _ids: IdExchange | None  # of the batches so far
     _order: ColumnOrder
-    _output_dists: Any
 
     def __init__(
         self,
@@ -166,7 +154,7 @@ class ShardedBags(TorchRecPart, ShardedEmbeddingBagCollection):
         params: dict[str, ParameterSharding],
         env: ShardingEnv,
         device: torch.device,
-        replicas: Mapping[str, Replicas],
+        replicas: Mapping[str, ReplicaGroup],
         formats: WireFormats,
         *rest: Any,
     ):
@@ -178,9 +166,9 @@ class ShardedBags(TorchRecPart, ShardedEmbeddingBagCollection):
         whole = tables_of(EmbeddingBagCollection, summed, META) if spread else module
         super().__init__(whole, params, env, device, replicas, formats, *rest)
         widths = {feature: config.embedding_dim for config in configs for feature in config.feature_names}
-        self.__dict__["_order"] = ColumnOrder([sharding.embedding_names() for sharding in self._embedding_shardings], widths)
-        if device.type == "cpu":
-            self._output_dists = [on_cpu(theirs, formats) for theirs in self._output_dists]
+        self.__dict__["_order"] = ColumnOrder([sharding.embedding_names() for sharding in self.shardings], widths)
+        if device.type == "cpu" and word_of(POOLED_EXCHANGE) != TORCHREC:
+            self.output_dists[:] = [row_exchange.in_place_of(one, formats) for one in self.output_dists]
 
     def input_dist(self, ctx: EmbeddingBagCollectionContext, features: KeyedJaggedTensor) -> Awaitable[Awaitable[KJTList]]:
         if self._means:
@@ -190,39 +178,27 @@ class ShardedBags(TorchRecPart, ShardedEmbeddingBagCollection):
             return super().input_dist(ctx, features)
         exchange = self._ids
         if exchange is None or exchange.keys != features.keys():
-            exchange = self.__dict__["_ids"] = IdExchange(self._legs(), features.keys())
-        ctx.sharding_contexts = [EmbeddingShardingContext([features.stride()] * self._env.world_size) for _ in exchange.legs]
-        return exchange.begin(features)
-
-    def _legs(self) -> list[Leg]:
-        """One for each of TorchRec's shardings."""
-        return [self._leg(kind, sharding) for kind, sharding in zip(self._sharding_types, self._embedding_shardings)]
-
-    def _leg(self, kind: str, sharding: Any) -> Leg:
-        groups_of_ranks, group = sharding._grouped_embedding_configs_per_rank, self._env.process_group
-        if known_schemes()[kind].at_home:
-            return Leg([extents_of(groups_of_ranks[self._env.rank])], None, order_of(1, 1))
-        in_host = getattr(sharding, "_intra_pg", None)
-        stagger = 1 if in_host is None else group.size() // in_host.size()
-        return Leg([extents_of(groups) for groups in groups_of_ranks], group, order_of(group.size(), stagger))
+            exchange = self.__dict__["_ids"] = IdExchange(sharding_inputs(self), features.keys())
+        ctx.sharding_contexts = [EmbeddingShardingContext([features.stride()] * self.env.world_size) for _ in exchange.inputs]
+        return exchange.start(features)
 
     def compute_and_output_dist(self, ctx: EmbeddingBagCollectionContext, input: KJTList) -> LazyAwaitable[KeyedTensor]:
-        exchanges = zip(self._lookups, self._output_dists, input, ctx.sharding_contexts)
-        waiting = _Rows([exchange(look_up(ids), context) for look_up, exchange, ids, context in exchanges], self._order)
+        exchanges = zip(self.lookups, self.output_dists, input, ctx.sharding_contexts)
+        pending = _PendingColumns([exchange(look_up(ids), context) for look_up, exchange, ids, context in exchanges], self._order)
         if self._means:
-            waiting.callbacks.append(partial(_divided, features=self._means, lengths=ctx.divisor))
-        return waiting
+            pending.callbacks.append(partial(_divided, features=self._means, lengths=ctx.divisor))
+        return pending
 
 
-class _Rows(LazyAwaitable[KeyedTensor]):
-    """Pooled rows on their way, by exchange."""
+class _PendingColumns(LazyAwaitable[KeyedTensor]):
+    """Pooled rows under way, by sharding type."""
 
-    def __init__(self, waiting: list[Awaitable[torch.Tensor]], order: ColumnOrder):
+    def __init__(self, parts: list[Awaitable[torch.Tensor]], order: ColumnOrder):
         super().__init__()
-        self._waiting, self._order = waiting, order
+        self._parts, self._order = parts, order
 
     def _wait_impl(self) -> KeyedTensor:
-        return self._order.together([part.wait() for part in self._waiting])
+        return self._order.together([part.wait() for part in self._parts])
 
 
 def _divided(pooled: KeyedTensor, features: list[str], lengths: torch.Tensor) -> KeyedTensor:
@@ -257,11 +233,11 @@ def shard_collection(
     Returns:
         The part of a model that exchanges ids and rows of these tables.
     """
-    alike = {scheme: Replicas(group, formats.gradients) for scheme, group in replicas.items()}
+    replica_groups = {scheme: ReplicaGroup(group, formats.gradients) for scheme, group in replicas.items()}
     pooled = isinstance(configs[0], EmbeddingBagConfig)
     unsharded: Any = EmbeddingBagCollection if pooled else EmbeddingCollection
     fetcher = ThreadPoolExecutor(1, "rows-ahead") if stores and pipeline else None
-    how = (alike, formats, stores or {}, fetcher)
+    how = (replica_groups, formats, stores or {}, fetcher)
     return (ShardedBags if pooled else ShardedRows)(tables_of(unsharded, configs, META), parameters, env, device, *how)
 
 
@@ -271,9 +247,9 @@ def run(request: Request) -> Running:
     replicated = any(placement.scheme == home for _, placement in request.placed)
     replicas = own_group([list(range(plan.world_size))] if replicated else [])
     parameters = to_torchrec([placement for _, placement in request.placed], plan.ranks_per_host, request.device.type)
-    env, alike = ShardingEnv.from_process_group(dist.group.WORLD), {} if replicas is None else {home: replicas}
+    env, replica_groups = ShardingEnv.from_process_group(dist.group.WORLD), {} if replicas is None else {home: replicas}
     stored = (request.stores, request.pipeline)
-    return Running(shard_collection(request.configs, parameters, env, request.device, alike, request.formats, *stored))
+    return Running(shard_collection(request.configs, parameters, env, request.device, replica_groups, request.formats, *stored))
 
 
 #: Of schemes that need nothing but TorchRec's exchange.

@@ -12,51 +12,52 @@ import torch
 from torch.autograd.function import once_differentiable
 from torchrec.sparse.jagged_tensor import KeyedTensor
 
-from recsys_lab import kernels
-from recsys_lab.kernels import native
+#: Columns of one feature: of which part, from which column on, and how many.
+Block = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class ColumnOrder:
-    """`came`: by part the features whose columns it has; `dims`: how many columns each feature has, in the order that is wanted."""
+    """`features_of_parts`: by part, the features whose columns it has. `dims`: columns by feature, in the model's order."""
 
-    came: Sequence[Sequence[str]]
+    features_of_parts: Sequence[Sequence[str]]
     dims: dict[str, int]
 
     @cached_property
-    def blocks(self) -> torch.Tensor:
-        """int64 [F, 3]: for each feature wanted, its part, its first column there, and how many it has."""
-        starts = [accumulate((self.dims[feature] for feature in part), initial=0) for part in self.came]
-        place = {f: (part, at) for part, features in enumerate(self.came) for f, at in zip(features, starts[part])}
-        return torch.tensor([(*place[feature], width) for feature, width in self.dims.items()])
+    def blocks(self) -> list[Block]:
+        """In the model's order."""
+        block_of: dict[str, Block] = {}
+        for part, features in enumerate(self.features_of_parts):
+            starts = accumulate((self.dims[feature] for feature in features), initial=0)
+            block_of |= {feature: (part, start, self.dims[feature]) for feature, start in zip(features, starts)}
+        return [block_of[feature] for feature in self.dims]
 
     @cached_property
     def in_order(self) -> bool:
-        """Whether the parts have the features as they are wanted."""
-        return [feature for part in self.came for feature in part] == list(self.dims)
+        """Whether the parts, one after the other, have the model's order."""
+        return [feature for part in self.features_of_parts for feature in part] == list(self.dims)
 
     def together(self, parts: Sequence[torch.Tensor]) -> KeyedTensor:
         """Parts [B, C] -> the features' columns in order, with their names."""
-        keys, widths = list(self.dims), list(self.dims.values())
         if self.in_order:
-            return KeyedTensor(keys, widths, parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=1))
-        if parts[0].is_cpu and len({part.dtype for part in parts}) == 1 and kernels.available():
-            return KeyedTensor(keys, widths, _Together.apply(self.blocks, *parts))
-        blocks = [parts[part][:, column : column + width] for part, column, width in self.blocks.tolist()]
-        return KeyedTensor(keys, widths, torch.cat(blocks, dim=1))
+            columns = parts[0] if len(parts) == 1 else torch.cat(list(parts), dim=1)
+        else:
+            columns = _InOrder.apply(self.blocks, *parts)
+        return KeyedTensor(list(self.dims), list(self.dims.values()), columns)
 
 
-class _Together(torch.autograd.Function):
+class _InOrder(torch.autograd.Function):
+    """Autograd's own way back from slices would make a whole gradient for each."""
+
     @staticmethod
-    def forward(ctx: Any, blocks: torch.Tensor, *parts: torch.Tensor) -> torch.Tensor:
-        ctx.blocks, ctx.widths = blocks, [part.shape[1] for part in parts]
-        whole = parts[0].new_empty(len(parts[0]), sum(ctx.widths))
-        native.columns(whole, blocks, [part.contiguous() for part in parts])
-        return whole
+    def forward(ctx: Any, blocks: list[Block], *parts: torch.Tensor) -> torch.Tensor:
+        ctx.blocks, ctx.parts = blocks, len(parts)
+        return torch.cat([parts[part][:, start : start + width] for part, start, width in blocks], dim=1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        parts = [grad.new_empty(len(grad), width) for width in ctx.widths]
-        native.columns(grad.contiguous(), ctx.blocks, parts, back=True)
-        return None, *parts
+        columns: list[dict[int, torch.Tensor]] = [{} for _ in range(ctx.parts)]  # by part and first column there
+        for (part, start, _), of_feature in zip(ctx.blocks, grad.split([width for _, _, width in ctx.blocks], dim=1)):
+            columns[part][start] = of_feature
+        return None, *(torch.cat([own[start] for start in sorted(own)], dim=1) if own else grad[:, :0] for own in columns)

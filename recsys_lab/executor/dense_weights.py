@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from recsys_lab.executor.torch_private import copy_each
 from recsys_lab.kernels.stored import MODEL_DTYPE, StoredWeights
 
 #: Parameters begin at multiples of so many elements, 64 bytes in BF16: as matrix products like them.
@@ -20,37 +21,37 @@ ALIGNMENT = 32
 
 @dataclass(frozen=True)
 class DenseWeights:
-    """P elements, gaps between parameters included, which are and stay zero. `places`: by name, where each parameter lies."""
+    """P elements, gaps between parameters included, which are and stay zero. `slices`: by name, where each parameter lies."""
 
     weights: StoredWeights  # [P]
     parameters: Mapping[str, nn.Parameter]
-    places: Mapping[str, slice]
+    slices: Mapping[str, slice]
 
     @staticmethod
     def of(format: str, parameters: Iterable[tuple[str, nn.Parameter]], first: Mapping[str, torch.Tensor]) -> DenseWeights:
         """Moves `parameters` into one store and sets them to their `first` values, FP32 by name."""
-        by_name, places, end = dict(parameters), {}, 0
+        by_name, slices, end = dict(parameters), {}, 0
         for name, parameter in by_name.items():
-            places[name] = slice(end, end + parameter.numel())
+            slices[name] = slice(end, end + parameter.numel())
             end += -(-parameter.numel() // ALIGNMENT) * ALIGNMENT
         device = next((p.device for p in by_name.values()), torch.device("cpu"))
         weights = StoredWeights.empty(format, (end,), device)
         weights.write(torch.zeros(end, device=device))
-        dense = DenseWeights(weights, by_name, places)
+        dense = DenseWeights(weights, by_name, slices)
         for name, parameter in by_name.items():
-            weights.write(first[name].flatten(), places[name])
+            weights.write(first[name].flatten(), slices[name])
             parameter.data = dense[name].model
         return dense
 
     def __getitem__(self, name: str) -> StoredWeights:
         """In the parameter's shape. The live ones."""
-        return self.weights[self.places[name]].view_as(self.parameters[name])
+        return self.weights[self.slices[name]].view_as(self.parameters[name])
 
     def gradient(self) -> torch.Tensor:
         """FP32 [P], zero where a parameter has none."""
         gradient = torch.zeros(self.weights.shape, device=self.weights.model.device)
         have = {name: p.grad for name, p in self.parameters.items() if p.grad is not None}
-        torch._foreach_copy_([gradient[self.places[name]].view_as(grad) for name, grad in have.items()], list(have.values()))
+        copy_each([gradient[self.slices[name]].view_as(grad) for name, grad in have.items()], list(have.values()))
         return gradient
 
 

@@ -14,8 +14,8 @@ from torch import nn
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, EmbeddingConfig
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
 
-from recsys_lab.executor.ahead import Ahead, Begun
 from recsys_lab.executor.formats import WireFormats
+from recsys_lab.executor.input_dist_prefetch import InputDistPrefetch, PendingInput
 from recsys_lab.executor.table_batch import TableBatch
 from recsys_lab.plan import Placement, ShardingPlan
 from recsys_lab.plan.scheme import Scheme, scheme_of
@@ -78,7 +78,7 @@ class Request:
 class Part(nn.Module):
     """Runs some of a model's tables, in and out like their unsharded collection: a KeyedTensor, or a JaggedTensor a feature.
 
-    A part issues collectives in `begin`, in what that returns, and in `issue`. So those of several parts are in flight together.
+    `start_input_dist`, `send` of what it returns, and `start_output_dist` only issue collectives. So those of several parts overlap.
     """
 
     @property
@@ -87,25 +87,25 @@ class Part(nn.Module):
         raise NotImplementedError
 
     @cached_property
-    def ahead(self) -> Ahead:
-        return Ahead(self.begin)
+    def input_dist_prefetch(self) -> InputDistPrefetch:
+        return InputDistPrefetch(self.start_input_dist)
 
-    def begin(self, sparse: KeyedJaggedTensor) -> Any:
-        """Sends the ids of a batch. Collective.
+    def start_input_dist(self, sparse: KeyedJaggedTensor) -> Any:
+        """Starts to send the ids of a batch. Collective.
 
         Args:
             sparse: this rank's batch.
 
         Returns:
-            Ids on their way (`Begun`).
+            The input distribution under way (`PendingInput`).
         """
         raise NotImplementedError
 
-    def issue(self, begun: Any) -> Callable[[], Any]:
-        """Looks up what has arrived and sends the rows. Collective.
+    def start_output_dist(self, pending: Any) -> Callable[[], Any]:
+        """Looks up the ids that have arrived and sends the rows. Collective.
 
         Args:
-            begun: what `begin` returned.
+            pending: what `start_input_dist` returned.
 
         Returns:
             A function that waits for the rows and returns them: a KeyedTensor, or a JaggedTensor a feature.
@@ -113,7 +113,7 @@ class Part(nn.Module):
         raise NotImplementedError
 
     def forward(self, sparse: KeyedJaggedTensor) -> Any:
-        return self.issue(self.ahead.take(sparse))()
+        return self.start_output_dist(self.input_dist_prefetch.get(sparse))()
 
 
 def keyed(rows: Mapping[str, torch.Tensor], dims: Mapping[str, int]) -> KeyedTensor:
@@ -122,10 +122,10 @@ def keyed(rows: Mapping[str, torch.Tensor], dims: Mapping[str, int]) -> KeyedTen
 
 
 @dataclass(frozen=True)
-class AllBegun:
-    """Every part's ids on their way."""
+class PendingParts:
+    """The input distributions of all parts, under way."""
 
-    parts: list[Begun]
+    parts: list[PendingInput]
 
     def send(self) -> None:
         for part in self.parts:
@@ -149,11 +149,11 @@ class Parts(Part):
     def batches(self) -> list[TableBatch]:
         return [batch for part, _ in self._parts for batch in part.batches]
 
-    def begin(self, sparse: KeyedJaggedTensor) -> AllBegun:
-        return AllBegun([part.begin(only(sparse, features)) for part, features in self._parts])
+    def start_input_dist(self, sparse: KeyedJaggedTensor) -> PendingParts:
+        return PendingParts([part.start_input_dist(only(sparse, features)) for part, features in self._parts])
 
-    def issue(self, begun: AllBegun) -> Callable[[], Any]:
-        return partial(self._put_together, [part.issue(own) for (part, _), own in zip(self._parts, begun.parts)])
+    def start_output_dist(self, pending: PendingParts) -> Callable[[], Any]:
+        return partial(self._put_together, [part.start_output_dist(own) for (part, _), own in zip(self._parts, pending.parts)])
 
     def _put_together(self, waits: list[Callable[[], Any]]) -> Any:
         rows: dict[str, Any] = {}

@@ -29,6 +29,7 @@ from torchrec.distributed.types import CommOp, QuantizedCommCodecs
 
 from recsys_lab.errors import UserError
 from recsys_lab.executor.times import waited
+from recsys_lab.executor.torch_private import average_in_cpp
 from recsys_lab.precision import Precision
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -117,7 +118,7 @@ def average_in(module: nn.Module, codec: Codec, overlap: bool = True) -> None:
     if overlap and not converted:  # DistributedDataParallel's own will do
         ranks = dist.get_world_size(module.process_group)
         if exact_share(ranks) and module.device_type == "cpu":  # in C++: a bucket is divided at once, not parameter by parameter
-            module._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
+            average_in_cpp(module)
         return
 
     def average(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:

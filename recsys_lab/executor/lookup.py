@@ -12,7 +12,7 @@ from torchrec.distributed.embedding_types import GroupedEmbeddingConfig
 from torchrec.modules.embedding_configs import PoolingType
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from recsys_lab.executor.replicas import Replicas
+from recsys_lab.executor.replicas import ReplicaGroup
 from recsys_lab.executor.store.cached_rows import Held
 from recsys_lab.executor.table_batch import HeldShard, TableBatch
 from recsys_lab.plan.store import Store
@@ -41,7 +41,7 @@ class BatchedLookup(nn.Module):
     `replicas`: the ranks that hold the same shards, or None.
     """
 
-    def __init__(self, shards: Iterable[HeldShard], device: torch.device, replicas: Replicas | None):
+    def __init__(self, shards: Iterable[HeldShard], device: torch.device, replicas: ReplicaGroup | None):
         super().__init__()
         self._parts: list[tuple[TableBatch, list[int]]] = []  # with the positions of its features among the look-up's
         self._features = 0
@@ -52,9 +52,9 @@ class BatchedLookup(nn.Module):
             alone = None if shard.store is None else shard
             by_kind.setdefault((shard.width, shard.format, shard.mode, alone), []).append((shard, positions))
             self._features += shard.features
-        for alike in by_kind.values():
-            batch = TableBatch([shard for shard, _ in alike], device, replicas)
-            self._parts.append((batch, [position for _, positions in alike for position in positions]))
+        for members in by_kind.values():
+            batch = TableBatch([shard for shard, _ in members], device, replicas)
+            self._parts.append((batch, [position for _, positions in members for position in positions]))
         self._anchor = torch.zeros((), device=device, requires_grad=True)
 
     @property
@@ -94,8 +94,8 @@ class BatchedLookup(nn.Module):
 
     def _fetched_for(self, features: KeyedJaggedTensor) -> list[Held | None]:
         """What was fetched for `features`, by part."""
-        for place, (batch, batch_rows) in enumerate(self._fetched):
+        for index, (batch, batch_rows) in enumerate(self._fetched):
             if batch is features:
-                del self._fetched[: place + 1]
+                del self._fetched[: index + 1]
                 return batch_rows
         return [None] * len(self._parts)

@@ -1,7 +1,7 @@
 """A torch.distributed backend that records every collective: kind, ranks, bytes and time.
 
 `register()` makes the backend `recorded` known; `dist.init_process_group("recorded")` then uses it for the world and for every
-`new_group` of it. CPU tensors go through gloo, or through memory that ranks of one machine share (shared_memory.py). CUDA tensors go
+`new_group` of it. CPU tensors go through gloo, or through memory that ranks of one machine share (cpu/shared_memory.py). CUDA tensors go
 through NCCL, or through gloo where ranks share a GPU (recsys_lab/base/devices.py). TorchRec, DistributedDataParallel's reducer
 and object collectives all go through a process group, so nothing of theirs is patched.
 
@@ -24,7 +24,8 @@ import torch
 import torch.distributed as dist
 
 from recsys_lab.base.devices import backend_of, device_here
-from recsys_lab.executor.shared_memory import Late, SharedMemoryGroup, shared_memory
+from recsys_lab.executor import torch_private
+from recsys_lab.executor.cpu.shared_memory import DeferredWork, SharedMemoryGroup, shared_memory
 
 BACKEND = "recorded"
 #: Kinds that only Python waits for: what C++ gets must be its own.
@@ -39,14 +40,6 @@ COLLECTIVES = {
     "reduce": (0, ("reduce",)),
     "gather": (1, ("gather",)),
     "scatter": (1, ("scatter",)),
-}
-#: Older names of some of them, by which torch still calls.
-ALIASES = {
-    "alltoall_base": "all_to_all_single",
-    "_allgather_base": "all_gather_single",
-    "allgather_into_tensor_coalesced": "all_gather_single_coalesced",
-    "_reduce_scatter_base": "reduce_scatter_single",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter_single_coalesced",
 }
 UNRECORDED = ("barrier", "monitored_barrier", "send", "recv", "recv_anysource", "abort", "shutdown")
 _ProcessGroup: Any = dist.ProcessGroup  # torch's type stubs lack some of its methods and have others with other names
@@ -75,15 +68,15 @@ class _Pending:
     start_event: Any = None
     event: Any = None
     future: Any = None
-    late: Late | None = None
+    deferred: DeferredWork | None = None
 
     def watch(self, work: Any) -> Any:
         """Have `end` set when `work` completes. Returns what to give the caller in place of `work`."""
         if work is None:  # part of a coalesced operation: its end is the coalescing manager's
             self.end = time.perf_counter()
             return work
-        if isinstance(work, Late):
-            self.late = work
+        if isinstance(work, DeferredWork):
+            self.deferred = work
             return _TimedWork(work, self, ends=False)
         try:
             future = work.get_future()
@@ -107,8 +100,8 @@ class _Pending:
     def finished(self) -> Recorded:
         if self.future is not None and not self.end:
             self.future.wait()
-        if self.late is not None:
-            self.end = self.late.ended
+        if self.deferred is not None:
+            self.end = self.deferred.ended
         if self.start_event is not None and self.event is not None:
             self.event.synchronize()
             ms = self.start_event.elapsed_time(self.event)
@@ -198,7 +191,7 @@ def named(name: str) -> Iterator[None]:
 
 def register() -> str:
     """Make the backend known to torch.distributed (once) and return its name."""
-    if BACKEND.upper() not in dist.Backend._plugins:
+    if not dist.is_backend_available(BACKEND):
         dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu", "cuda"])
     return BACKEND
 
@@ -236,7 +229,7 @@ def _method(name: str, kind: str | None, put_in: int) -> Callable:
 for _kind, (_put_in, _names) in (*COLLECTIVES.items(), (None, (0, UNRECORDED))):
     for _name in _names:
         setattr(RecordedProcessGroup, _name, _method(_name, _kind, _put_in))
-for _name, _newer in ALIASES.items():
+for _name, _newer in torch_private.OLDER_METHODS.items():
     setattr(RecordedProcessGroup, _name, getattr(RecordedProcessGroup, _newer))
 
 
@@ -247,36 +240,19 @@ def _flat(tensors: Any) -> list[torch.Tensor]:
     return [t for item in tensors for t in _flat(item)]
 
 
-def _gloo(options: Any, shares_memory: bool) -> Any:
-    """Gloo for a group. Each of its devices keeps a thread awake, so a group that shares memory and rarely needs it has the world's."""
-    store, rank, size = options.store, options.group_rank, options.group_size
-    kind: Any = dist.ProcessGroupGloo
-    world: Any = dist.group.WORLD
-    if world is None or not shares_memory:
-        return kind(store, rank, size, timeout=options.timeout)
-    with_the_world = kind._Options()
-    with_the_world._devices = world._get_backend(torch.device("cpu")).options._devices
-    with_the_world._timeout, with_the_world._threads = options.timeout, 1
-    return kind(store, rank, size, with_the_world)
-
-
 def _create(options: Any, _backend_options: Any = None) -> RecordedProcessGroup:
-    store, rank, size = options.store, options.group_rank, options.group_size
+    store, rank, size, timeout = options.store, options.group_rank, options.group_size, options.timeout
     inner, kinds = _ProcessGroup(store, rank, size), dist.ProcessGroup.BackendType
-    memory = shared_memory(store, rank, size, options.timeout)
-    within = inner if memory is None else SharedMemoryGroup(inner, memory)
-    outer = RecordedProcessGroup(within, tuple(options.global_ranks_in_group) or tuple(range(size)), rank, size)
-    gloo, device = _gloo(options, memory is not None), device_here()
-    backends: list[tuple[str, Any, Any]] = [("cpu", kinds.GLOO, gloo)]
+    memory = shared_memory(store, rank, size, timeout)
+    transport = inner if memory is None else SharedMemoryGroup(inner, memory)
+    outer = RecordedProcessGroup(transport, tuple(options.global_ranks_in_group) or tuple(range(size)), rank, size)
+    # A group that shares memory rarely needs sockets: it uses the world's.
+    on_cpu, device = torch_private.gloo(store, rank, size, timeout, sockets_of=None if memory is None else dist.group.WORLD), device_here()
+    backends: list[tuple[str, Any, Any]] = [("cpu", kinds.GLOO, on_cpu)]
     if device.type == "cuda" and backend_of(device) == "gloo":
-        backends.append(("cuda", kinds.GLOO, gloo))
+        backends.append(("cuda", kinds.GLOO, on_cpu))
     elif device.type == "cuda":
-        nccl_options = dist.ProcessGroupNCCL.Options()
-        nccl_options._timeout = options.timeout
-        nccl = dist.ProcessGroupNCCL(dist.PrefixStore("nccl", store), rank, size, nccl_options)
-        backends.append(("cuda", kinds.NCCL, nccl))
+        backends.append(("cuda", kinds.NCCL, torch_private.nccl(dist.PrefixStore("nccl", store), rank, size, timeout)))
     for group in (inner, outer):  # the outer one too: torch asks a group for its devices, its backend and its default timeout
-        for of_device, kind, backend in backends:
-            group._register_backend(torch.device(of_device), kind, backend)
-        group._set_default_backend(backends[-1][1])
+        torch_private.add_backends(group, backends)
     return outer

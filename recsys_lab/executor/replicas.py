@@ -24,7 +24,7 @@ CHUNK_ELEMENTS = 1 << 22
 
 
 @dataclass(frozen=True)
-class Replicas:
+class ReplicaGroup:
     """The ranks that hold the same shards, and the format in which their gradients travel."""
 
     group: dist.ProcessGroup
@@ -34,7 +34,7 @@ class Replicas:
 class ReplicaGradients:
     """Of a matrix [R, D] that all `replicas` hold. Every method but `__init__` is collective, in the same order on all of them."""
 
-    def __init__(self, replicas: Replicas, rows: int, width: int, device: torch.device):
+    def __init__(self, replicas: ReplicaGroup, rows: int, width: int, device: torch.device):
         self.group, self.codec = replicas.group, replicas.codec
         self.shape, self.device = (rows, width), device
         self._sum: torch.Tensor | None = None  # [R, D] as it travels; zero between steps

@@ -68,7 +68,7 @@ def shard(
         exchange: of whole tables' pooled rows (recsys_lab.schemes.whole.execute).
         overlap: False: that exchange and the all-reduce of dense gradients block.
         communication_cores: of a rank's cores, for gloo's threads alone; 0: any thread on any core.
-        pipeline: the trainer may send the next batch's ids while one computes (`ShardedModel.ahead`).
+        pipeline: the trainer may send the next batch's ids while one computes (`ShardedModel.input_dist_prefetch`).
 
     Returns:
         The module to call, the tables' optimizer, and this rank's shards.

@@ -11,9 +11,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.utils import get_total_norm
 
-from recsys_lab.executor.ahead import Ahead
 from recsys_lab.executor.dense_weights import DenseWeights
 from recsys_lab.executor.execution import LocalModules, Watch
+from recsys_lab.executor.input_dist_prefetch import InputDistPrefetch
 from recsys_lab.executor.sparse_optim import SparseOptimizer
 from recsys_lab.executor.store.row_field import RowField
 from recsys_lab.executor.table_batch import HeldShard, TableBatch
@@ -54,7 +54,7 @@ class ShardedModel:
         watch: counts look-ups of tables that are placed row by row.
         local_modules: parts of the model that only a group of ranks has.
         stored_dense: the weights behind all of those parameters, where they are not plain FP32.
-        ahead: through which the next batch's ids may leave early.
+        input_dist_prefetch: through which the next batch's ids may leave early.
     """
 
     module: nn.Module
@@ -65,7 +65,7 @@ class ShardedModel:
     watch: Watch = Watch()
     local_modules: LocalModules | None = None
     stored_dense: DenseWeights | None = None
-    ahead: Ahead | None = None
+    input_dist_prefetch: InputDistPrefetch | None = None
 
     def dense_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Named as in the unsharded model: those that all ranks have, then those that only a group of ranks has."""
@@ -129,8 +129,8 @@ class ShardedModel:
         return counters
 
     def _writes(self, shard: HeldShard) -> bool:
-        place = (shard.row_start, shard.row_stop, shard.col_start)
-        holders = [s.ranks for s in self.plan.by_table[shard.table][1].shards if (s.row_start, s.row_stop, s.col_start) == place]
+        extent = (shard.row_start, shard.row_stop, shard.col_start)
+        holders = [s.ranks for s in self.plan.by_table[shard.table][1].shards if (s.row_start, s.row_stop, s.col_start) == extent]
         return any(ranks[0] == dist.get_rank() for ranks in holders)
 
 

@@ -25,13 +25,14 @@ from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.errors import UserError
 from recsys_lab.executor import collection
 from recsys_lab.executor.compute import compute_in
+from recsys_lab.executor.cpu.threads import keep_apart
 from recsys_lab.executor.dense_weights import DenseWeights, in_model_format
 from recsys_lab.executor.execution import Parts, Request, Running, Watch, together
 from recsys_lab.executor.formats import DTYPES, average_in, wire_formats
 from recsys_lab.executor.sharded_model import ShardedModel
 from recsys_lab.executor.sparse_optim import SparseOptimizer
 from recsys_lab.executor.store.check import check_stores
-from recsys_lab.executor.threads import keep_apart
+from recsys_lab.executor.torch_private import wrapped_module
 from recsys_lab.kernels import Rule
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.first_order import FirstOrder
@@ -94,7 +95,7 @@ def sharded(
         init_data_parallel=not alone,
         data_parallel_wrapper=DefaultDataParallelWrapper(bucket_cap_mb=dense_bucket_mib, static_graph=False),
     )
-    average_in(wrapped._dmp_wrapped_module, formats.gradients, overlap)
+    average_in(wrapped_module(wrapped), formats.gradients, overlap)
 
     share = getattr(model, "initial_share", 1.0)
     first_values = partial(_first_values, share, getattr(model, "first_order_column", 0), start)
@@ -111,12 +112,14 @@ def sharded(
     for batch, state in zip(embeddings.batches, sparse.states):
         if batch.cached is not None:
             only, table = batch.shards[0], plan.by_table[batch.shards[0].table][0]
-            known = initial is initial_rows and start is None and only.table not in remaps
-            origin = FirstValues(table.name, table.rows, table.dim, seed, share) if known else None
+            drawn_by_us = initial is initial_rows and start is None and only.table not in remaps
+            origin = FirstValues(table.name, table.rows, table.dim, seed, share) if drawn_by_us else None
             batch.cached.open(scratch, partial(of_rows, only.table, only.col_start, only.col_stop), state, origin)
     keep_apart(0 if alone else communication_cores)
-    ahead = embeddings.ahead if pipeline and not alone else None
-    result = ShardedModel(wrapped, sparse, plan, path, remaps, running.watch or Watch(), running.local_modules, ahead=ahead)
+    prefetch = embeddings.input_dist_prefetch if pipeline and not alone else None
+    result = ShardedModel(
+        wrapped, sparse, plan, path, remaps, running.watch or Watch(), running.local_modules, input_dist_prefetch=prefetch
+    )
     if first_dense:
         result = replace(result, stored_dense=DenseWeights.of(precision.dense, result.dense_parameters(), first_dense))
     return result

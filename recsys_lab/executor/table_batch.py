@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from recsys_lab import kernels
-from recsys_lab.executor.replicas import ReplicaGradients, Replicas
+from recsys_lab.executor.replicas import ReplicaGradients, ReplicaGroup
 from recsys_lab.executor.store.cached_rows import CachedRows, Held
 from recsys_lab.kernels import Lookups
 from recsys_lab.kernels.stored import StoredWeights
@@ -73,7 +73,7 @@ class TableBatch:
     FP32 and rounded once; BF16 where nothing but a model in BF16 reads them.
     """
 
-    def __init__(self, shards: Iterable[HeldShard], device: torch.device, replicas: Replicas | None = None):
+    def __init__(self, shards: Iterable[HeldShard], device: torch.device, replicas: ReplicaGroup | None = None):
         self.shards: list[HeldShard] = []
         rows = 0
         for shard in shards:

@@ -20,6 +20,7 @@ from torch import nn
 from torchrec.distributed.types import Awaitable
 
 from recsys_lab.executor.recorded import RECORDER, Recorded, named
+from recsys_lab.executor.torch_private import after_backward_pass
 
 #: What the exchange of rows is called in the record of its collectives.
 EXCHANGE = "exchange"
@@ -134,5 +135,4 @@ def _prepares(node: Any) -> None:
 
 def _note_end_of_backward(_: Any) -> None:
     """Queued before DistributedDataParallel's own last word, which waits for its buckets."""
-    engine: Any = torch.autograd.Variable._execution_engine
-    engine.queue_callback(lambda: _backward_done.append(time.perf_counter()))
+    after_backward_pass(lambda: _backward_done.append(time.perf_counter()))

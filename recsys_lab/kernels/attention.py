@@ -79,24 +79,24 @@ class _CausalSilu(torch.autograd.Function):
         of_q, of_k, of_v, grad, heads = q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape), _dense(grad), ctx.heads
         if not len(q):
             return of_q, of_k, of_v, torch.zeros_like(bias), None, None, None, None
-        given = (grad, q, k, v, bias, ends, lengths)
+        inputs = (grad, q, k, v, bias, ends, lengths)
         strides = (grad.stride(0), q.stride(0), k.stride(0), v.stride(0))
         with torch.cuda.device_of(q):
             how = _how(q, v, heads, "of_queries")
             blocks = -(-ctx.longest // how["ROWS"])
             kernels.of_queries[(blocks * heads * len(lengths),)](
-                *(of_q, *given, of_q.stride(0), *strides, blocks, heads, len(bias), ctx.divisor), **how
+                *(of_q, *inputs, of_q.stride(0), *strides, blocks, heads, len(bias), ctx.divisor), **how
             )
             how = _how(q, v, heads, "of_keys_and_values")
             blocks = -(-ctx.longest // how["COLUMNS"])
             kernels.of_keys_and_values[(blocks * heads * len(lengths),)](
-                *(of_k, of_v, *given, of_k.stride(0), of_v.stride(0), *strides, blocks, heads, len(bias), ctx.divisor), **how
+                *(of_k, of_v, *inputs, of_k.stride(0), of_v.stride(0), *strides, blocks, heads, len(bias), ctx.divisor), **how
             )
             side, warps, stages = SQUARE
             squares, parts = -(-ctx.longest // side), min(SQUARE_PROGRAMS, heads * len(lengths))
             tiles = torch.empty(squares, parts, side, side, device=q.device)
             kernels.of_bias[(squares * parts,)](
-                *(tiles, *given, *strides, parts, len(lengths), heads, len(bias), ctx.divisor),
+                *(tiles, *inputs, *strides, parts, len(lengths), heads, len(bias), ctx.divisor),
                 **_sizes(q, v, heads) | {"SIDE": side, "num_warps": warps, "num_stages": stages},
             )
         return of_q, of_k, of_v, _by_distance(tiles.sum(1), len(bias)), None, None, None, None
@@ -110,12 +110,12 @@ def _by_distance(squares: Tensor, distances: int) -> Tensor:
     count, side, _ = squares.shape
     rows = torch.nn.functional.pad(squares.flip(2), (0, side)).flatten(1)[:, : side * (2 * side - 1)]
     sums = rows.view(count, side, 2 * side - 1).sum(1)  # [m, distances from 1 - S to S - 1 of each square's own]
-    found = sums.new_zeros(count * side)
-    found += sums[:, side - 1 :].flatten()
-    found[: (count - 1) * side].view(count - 1, side)[:, 1:] += sums[1:, : side - 1]
-    near = found.new_zeros(distances)
-    near[: len(found)] = found[:distances]
-    near[-1] += found[distances:].sum()
+    diagonals = sums.new_zeros(count * side)
+    diagonals += sums[:, side - 1 :].flatten()
+    diagonals[: (count - 1) * side].view(count - 1, side)[:, 1:] += sums[1:, : side - 1]
+    near = diagonals.new_zeros(distances)
+    near[: len(diagonals)] = diagonals[:distances]
+    near[-1] += diagonals[distances:].sum()
     return near
 
 

@@ -33,7 +33,7 @@ def available() -> bool:
 
 def native_for(weight: torch.Tensor) -> bool:
     """Whether a table is served by C++."""
-    return weight.device.type == "cpu" and (available() or _said_once(f"{why_not()}; {LOST}"))
+    return weight.device.type == "cpu" and (available() or _warned_once(f"{why_not()}; {LOST}"))
 
 
 @functools.cache
@@ -50,12 +50,12 @@ def why_no_triton() -> str:
 
 def triton_for(weight: torch.Tensor) -> bool:
     """Whether a table is served by Triton."""
-    return weight.is_cuda and (not why_no_triton() or _said_once(f"{why_no_triton()}; {LOST_ON_A_GPU}"))
+    return weight.is_cuda and (not why_no_triton() or _warned_once(f"{why_no_triton()}; {LOST_ON_A_GPU}"))
 
 
 @functools.cache
-def _said_once(lost: str) -> bool:
-    """Says what is lost, on the first rank. Always False."""
+def _warned_once(lost: str) -> bool:
+    """Warns of what is lost, on the first rank. Always False."""
     if os.environ.get("RANK", "0") == "0":
         say(lost)
     return False

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from recsys_lab.kernels.build import library
 from recsys_lab.kernels.choice import available
-from recsys_lab.kernels.past_caches import past_caches
+from recsys_lab.kernels.cpu.nontemporal_stores import nontemporal_stores
 
 FORMATS = (torch.float32, torch.bfloat16)
 _p, _i64, _int = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
@@ -36,7 +36,7 @@ class _Vectors(ctypes.Structure):
 
 @functools.cache
 def _functions() -> ctypes.CDLL:
-    found = library()
+    kernels = library()
     for name, arguments in {
         "pair_dots": (ctypes.POINTER(_Vectors), _p, _i64, _int),
         "pair_dots_backward": (ctypes.POINTER(_Vectors), _p, _i64, ctypes.POINTER(_p), ctypes.POINTER(_i64), _int),
@@ -46,9 +46,9 @@ def _functions() -> ctypes.CDLL:
         "to_one_backward": (_p, _p, _p, _i64, _i64, _int, _p, _p, _int),
         "product_by_weights": (_p, _i64, _p, _i64, _i64, _i64, _i64, _p, _int),
     }.items():
-        function = getattr(found, name)
+        function = getattr(kernels, name)
         function.argtypes, function.restype = arguments, None
-    return found
+    return kernels
 
 
 def pair_dots(parts: Sequence[Tensor], *, lead: bool = False) -> Tensor:
@@ -81,69 +81,69 @@ def pair_dots_backward(parts: Sequence[Tensor], grad: Tensor, *, lead: bool = Fa
         The gradients of `parts`, in their shapes.
     """
     kept = [_whole(part) for part in parts]
-    vectors, made = _vectors(kept, lead), tuple(part.new_empty(part.shape) for part in kept)
-    vectors.past = not vectors.bf16 and past_caches(made, vectors.dim)
+    vectors, grads = _vectors(kept, lead), tuple(part.new_empty(part.shape) for part in kept)
+    vectors.past = not vectors.bf16 and nontemporal_stores(grads, vectors.dim)
     grad = grad if grad.stride(1) == 1 else grad.contiguous()
-    _functions().pair_dots_backward(vectors, grad.data_ptr(), grad.stride(0), *_places(made), torch.get_num_threads())
-    return made
+    _functions().pair_dots_backward(vectors, grad.data_ptr(), grad.stride(0), *_addresses(grads), torch.get_num_threads())
+    return grads
 
 
-def relu_backward(grad: Tensor, made: Tensor, *, in_place: bool = False) -> tuple[Tensor, Tensor]:
+def relu_backward(grad: Tensor, output: Tensor, *, in_place: bool = False) -> tuple[Tensor, Tensor]:
     """The backward pass of a ReLU and of the bias before it.
 
     Args:
         grad: [B, O], of the ReLU's output.
-        made: [B, O], the ReLU's output.
+        output: [B, O], the ReLU's output.
         in_place: whether the first result is `grad`, if that is contiguous.
 
     Returns:
-        (`grad * (made > 0)` [B, O], its `sum(0)` [O]).
+        (`grad * (output > 0)` [B, O], its `sum(0)` [O]).
     """
-    grad, made = grad.contiguous(), made.contiguous()
+    grad, output = grad.contiguous(), output.contiguous()
     out, sums = grad if in_place else torch.empty_like(grad), grad.new_empty(grad.shape[1])
-    addresses = (grad.data_ptr(), made.data_ptr()), (out.data_ptr(), sums.data_ptr())
+    addresses = (grad.data_ptr(), output.data_ptr()), (out.data_ptr(), sums.data_ptr())
     _functions().relu_backward(*addresses[0], *grad.shape, grad.dtype == torch.bfloat16, *addresses[1], torch.get_num_threads())
     return out, sums
 
 
-def relu_backward_widened(grad: Tensor, made: Tensor) -> tuple[Tensor, Tensor]:
+def relu_backward_widened(grad: Tensor, output: Tensor) -> tuple[Tensor, Tensor]:
     """`relu_backward` in BF16, with the gradient in FP32.
 
     Args:
-        grad, made: those of `relu_backward`.
+        grad, output: those of `relu_backward`.
 
     Returns:
         (gradient [B, O] in FP32, sums [O] in BF16).
     """
-    grad, made = grad.contiguous(), made.contiguous()
-    assert grad.dtype == made.dtype == torch.bfloat16
+    grad, output = grad.contiguous(), output.contiguous()
+    assert grad.dtype == output.dtype == torch.bfloat16
     out, sums = torch.empty_like(grad, dtype=torch.float32), grad.new_empty(grad.shape[1])
     _functions().relu_backward_widened(
-        grad.data_ptr(), made.data_ptr(), *grad.shape, out.data_ptr(), sums.data_ptr(), torch.get_num_threads()
+        grad.data_ptr(), output.data_ptr(), *grad.shape, out.data_ptr(), sums.data_ptr(), torch.get_num_threads()
     )
     return out, sums
 
 
-def relu_backward_turned(grad: Tensor, made: Tensor, *, in_place: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+def relu_backward_transposed(grad: Tensor, output: Tensor, *, in_place: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """`relu_backward`, with the gradient's transpose.
 
     Args:
-        grad, made, in_place: those of `relu_backward`.
+        grad, output, in_place: those of `relu_backward`.
 
     Returns:
         (gradient [B, O], its transpose [O, B], laid out as such, sums [O]).
     """
-    grad, made = grad.contiguous(), made.contiguous()
+    grad, output = grad.contiguous(), output.contiguous()
     bf16 = grad.dtype == torch.bfloat16
-    assert grad.dtype == made.dtype and grad.dtype in FORMATS, (grad.dtype, made.dtype)
+    assert grad.dtype == output.dtype and grad.dtype in FORMATS, (grad.dtype, output.dtype)
     if not bf16 and (grad.shape[0] % 16 or grad.shape[1] % 16):
-        out, sums = relu_backward(grad, made, in_place=in_place)
+        out, sums = relu_backward(grad, output, in_place=in_place)
         return out, out.t().contiguous(), sums
     out = grad if in_place else torch.empty_like(grad)
-    turned, sums = grad.new_empty(grad.shape[::-1]), grad.new_empty(grad.shape[1])
-    addresses = (grad.data_ptr(), made.data_ptr()), (out.data_ptr(), turned.data_ptr(), sums.data_ptr())
+    transposed, sums = grad.new_empty(grad.shape[::-1]), grad.new_empty(grad.shape[1])
+    addresses = (grad.data_ptr(), output.data_ptr()), (out.data_ptr(), transposed.data_ptr(), sums.data_ptr())
     _functions().relu_backward_turned(*addresses[0], *grad.shape, bf16, *addresses[1], torch.get_num_threads())
-    return out, turned, sums
+    return out, transposed, sums
 
 
 def to_one_backward(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -159,8 +159,8 @@ def to_one_backward(grad: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Te
     """
     grad, x, weight = grad.contiguous(), x.contiguous(), weight.contiguous()
     of_x, of_weight = torch.empty_like(x), torch.empty_like(weight)
-    given, made = (t.data_ptr() for t in (x, grad, weight)), (of_x.data_ptr(), of_weight.data_ptr())
-    _functions().to_one_backward(*given, *x.shape, grad.dtype == torch.bfloat16, *made, torch.get_num_threads())
+    inputs, outputs = (t.data_ptr() for t in (x, grad, weight)), (of_x.data_ptr(), of_weight.data_ptr())
+    _functions().to_one_backward(*inputs, *x.shape, grad.dtype == torch.bfloat16, *outputs, torch.get_num_threads())
     return of_x, of_weight
 
 
@@ -197,10 +197,10 @@ def _vectors(parts: Sequence[Tensor], lead: bool) -> _Vectors:
     kinds = {(part.shape[0], part.shape[2], part.dtype) for part in parts}
     assert kinds in ({(samples, dim, dtype)} for dtype in FORMATS), kinds
     bf16, count = parts[0].dtype == torch.bfloat16, sum(part.shape[1] for part in parts)
-    return _Vectors(*_places(parts), count, dim, samples, bf16, lead, bf16 and has_tiles())
+    return _Vectors(*_addresses(parts), count, dim, samples, bf16, lead, bf16 and has_tiles())
 
 
-def _places(parts: Sequence[Tensor]) -> tuple[ctypes.Array, ctypes.Array]:
+def _addresses(parts: Sequence[Tensor]) -> tuple[ctypes.Array, ctypes.Array]:
     """Where each vector of `parts` begins, and how many elements lie from one sample's to the next's."""
     addresses = [part.data_ptr() + at * part.stride(1) * part.element_size() for part in parts for at in range(part.shape[1])]
     steps = [part.stride(0) for part in parts for _ in range(part.shape[1])]

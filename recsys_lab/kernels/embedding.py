@@ -14,9 +14,9 @@ import torch
 from recsys_lab.errors import UserError
 from recsys_lab.kernels import native, torch_embedding
 from recsys_lab.kernels.choice import native_for, triton_for
+from recsys_lab.kernels.cpu.nontemporal_stores import nontemporal_stores
+from recsys_lab.kernels.cpu.row_prefetch import read_first, second_level
 from recsys_lab.kernels.lookups import Lookups
-from recsys_lab.kernels.past_caches import past_caches
-from recsys_lab.kernels.row_prefetch import read_first, second_level
 from recsys_lab.kernels.rule import STATE_OF, Rule
 
 OUT = (torch.float32, torch.bfloat16)
@@ -41,7 +41,7 @@ def bags(weight: torch.Tensor, lookups: Lookups, out_dtype: torch.dtype = torch.
     assert weight.is_contiguous(), "tables are contiguous [E, D]"
     out = _out(out, (lookups.samples, lookups.features * weight.shape[1]), out_dtype, weight.device)
     if native_for(weight):
-        native.bags(weight, lookups, out, second_level=second_level(), past_caches=past_caches((out,), weight.shape[1]))
+        native.bags(weight, lookups, out, second_level=second_level(), nontemporal=nontemporal_stores((out,), weight.shape[1]))
     elif triton_for(weight):
         _triton().bags(weight, lookups, out)
     else:
@@ -66,7 +66,7 @@ def rows(weight: torch.Tensor, ids: torch.Tensor, out_dtype: torch.dtype = torch
     assert weight.is_contiguous(), "tables are contiguous [E, D]"
     out = _out(out, (len(ids), weight.shape[1]), out_dtype, weight.device)
     if native_for(weight):
-        native.rows(weight, ids, out, second_level=second_level(), past_caches=past_caches((out,), weight.shape[1]))
+        native.rows(weight, ids, out, second_level=second_level(), nontemporal=nontemporal_stores((out,), weight.shape[1]))
     elif triton_for(weight):
         _triton().rows(weight, ids, out)
     else:

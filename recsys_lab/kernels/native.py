@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
 
 import torch
 
@@ -56,7 +55,7 @@ class _Rule(ctypes.Structure):
 
 @functools.cache
 def _functions() -> ctypes.CDLL:
-    found = library()
+    kernels = library()
     at = ctypes.POINTER
     for name, arguments in {
         "pooled_rows": (at(_Table), at(_Lookups), ctypes.c_int, _p, _i64, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int),
@@ -67,23 +66,22 @@ def _functions() -> ctypes.CDLL:
         "ids_to_shards": (_p, _p, _i64, _i64, _i64, _p, _i64, _p, _i64, _p, _i64, _p, _p, _p, ctypes.c_int),
         "ids_of_ranks": (_p, _p, _i64, _i64, _i64, _p, _p, _p, _p),
     }.items():
-        function = getattr(found, name)
+        function = getattr(kernels, name)
         function.argtypes, function.restype = arguments, _i64
-    found.columns.argtypes, found.columns.restype = (_p, _i64, _p, _i64, _p, _p, _i64, ctypes.c_int), None
-    found.instructions.restype = ctypes.c_char_p
-    found.stream_read.argtypes, found.stream_read.restype = (_p, _i64, ctypes.c_int), _f32
-    found.stream_update.argtypes, found.stream_update.restype = (_p, _i64, _f32, ctypes.c_int), None
-    found.random_read.argtypes, found.random_read.restype = (_p, _i64, _p, _i64, _i64, ctypes.c_int, ctypes.c_int), _f32
-    found.random_update.argtypes, found.random_update.restype = (_p, _p, _i64, _p, _i64, _f32, _p, _p, _i64, _i64, ctypes.c_int), None
-    found.evict.argtypes, found.evict.restype = (_p, _i64), ctypes.c_int
-    found.first_rows.argtypes, found.first_rows.restype = (_p, _i64, ctypes.c_uint64, _i64, _i64, _i64, _f32, _f32, _p), None
-    return found
+    kernels.instructions.restype = ctypes.c_char_p
+    kernels.stream_read.argtypes, kernels.stream_read.restype = (_p, _i64, ctypes.c_int), _f32
+    kernels.stream_update.argtypes, kernels.stream_update.restype = (_p, _i64, _f32, ctypes.c_int), None
+    kernels.random_read.argtypes, kernels.random_read.restype = (_p, _i64, _p, _i64, _i64, ctypes.c_int, ctypes.c_int), _f32
+    kernels.random_update.argtypes, kernels.random_update.restype = (_p, _p, _i64, _p, _i64, _f32, _p, _p, _i64, _i64, ctypes.c_int), None
+    kernels.evict.argtypes, kernels.evict.restype = (_p, _i64), ctypes.c_int
+    kernels.first_rows.argtypes, kernels.first_rows.restype = (_p, _i64, ctypes.c_uint64, _i64, _i64, _i64, _f32, _f32, _p), None
+    return kernels
 
 
 def first_rows(rows: torch.Tensor, key: int, draws: int, columns: slice, scale: float, bound: float, out: torch.Tensor) -> None:
     """First values of `rows` [n], int64: those that draws `columns` of a row's `draws` give, to `out` [n, 2 * columns], FP32."""
-    place = (rows.data_ptr(), len(rows), key, draws, columns.start, columns.stop)
-    _functions().first_rows(*place, scale, bound, out.data_ptr())
+    arguments = (rows.data_ptr(), len(rows), key, draws, columns.start, columns.stop)
+    _functions().first_rows(*arguments, scale, bound, out.data_ptr())
 
 
 def instructions() -> str:
@@ -96,14 +94,14 @@ def threads_of_a_region(threads: int) -> int:
     return _functions().threads_of_a_region(threads)
 
 
-def stream_read(place: torch.Tensor, threads: int) -> float:
+def stream_read(values: torch.Tensor, threads: int) -> float:
     """Sums FP32 elements one after the other: a sequential read."""
-    return _functions().stream_read(place.data_ptr(), place.numel(), threads)
+    return _functions().stream_read(values.data_ptr(), values.numel(), threads)
 
 
-def stream_update(place: torch.Tensor, factor: float, threads: int) -> None:
+def stream_update(values: torch.Tensor, factor: float, threads: int) -> None:
     """Multiplies FP32 elements in place, one after the other: a sequential read and write."""
-    _functions().stream_update(place.data_ptr(), place.numel(), factor, threads)
+    _functions().stream_update(values.data_ptr(), values.numel(), factor, threads)
 
 
 def random_read(table: torch.Tensor, rows: torch.Tensor, ahead: int, threads: int, *, second_level: bool = False) -> float:
@@ -140,9 +138,9 @@ def random_update(
         gradient: [G, W], or [G, 2 * W] with `other`. Row i of the list gets row source[i] of it.
         source: [N], int64.
     """
-    where = (table.data_ptr(), _address(other))
+    tables = (table.data_ptr(), _address(other))
     added = (_address(gradient), _address(source))
-    _functions().random_update(*where, table.shape[1], rows.data_ptr(), len(rows), factor, *added, ahead, near, threads)
+    _functions().random_update(*tables, table.shape[1], rows.data_ptr(), len(rows), factor, *added, ahead, near, threads)
 
 
 def evict(tensor: torch.Tensor) -> bool:
@@ -156,39 +154,39 @@ def bags(
     out: torch.Tensor,
     *,
     second_level: bool = False,
-    past_caches: bool = False,
+    nontemporal: bool = False,
     threads: int | None = None,
 ) -> None:
     """`out` [B, F * D], FP32 or BF16, its rows with any stride.
 
     Args:
         second_level: row_prefetch.py's answer. No result depends on it.
-        past_caches: past_caches.py's answer, of bags with one id. No result depends on it, and none on `threads`.
+        nontemporal: nontemporal_stores.py's answer, of bags with one id. No result depends on it, and none on `threads`.
     """
     ids = lookups.ids.contiguous()
-    looked, kept = _looked(lookups, ids)
+    struct, kept = _struct_of(lookups, ids)
     code = _functions().pooled_rows(
         _table(weight, None),
-        looked,
+        struct,
         lookups.mode == "mean",
         out.data_ptr(),
         out.stride(0),
         out.dtype == torch.bfloat16,
         second_level,
-        past_caches,
+        nontemporal,
         threads or _threads(ids.numel(), weight),
     )
     _check(code, lookups, weight)
     del kept
 
 
-def rows(weight: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, *, second_level: bool = False, past_caches: bool = False) -> None:
-    """`out` [N, D], FP32 or BF16, its rows with any stride. `second_level` and `past_caches`: as of `bags`."""
+def rows(weight: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, *, second_level: bool = False, nontemporal: bool = False) -> None:
+    """`out` [N, D], FP32 or BF16, its rows with any stride. `second_level` and `nontemporal`: as of `bags`."""
     lookups = Lookups(ids.contiguous())
-    looked, kept = _looked(lookups, lookups.ids)
+    struct, kept = _struct_of(lookups, lookups.ids)
     threads = _threads(ids.numel(), weight)
-    place = (out.data_ptr(), out.stride(0), out.dtype == torch.bfloat16)
-    code = _functions().single_rows(_table(weight, None), looked, *place, second_level, past_caches, threads)
+    output = (out.data_ptr(), out.stride(0), out.dtype == torch.bfloat16)
+    code = _functions().single_rows(_table(weight, None), struct, *output, second_level, nontemporal, threads)
     _check(code, lookups, weight)
     del kept
 
@@ -214,16 +212,16 @@ def update(
     source = lookups.source
     if bagged and lookups.weights is not None:  # then C++ goes by the positions of the ids, and asks for the bag of each
         source = torch.repeat_interleave(torch.arange(lookups.samples * lookups.features), lookups.lengths(), output_size=len(lookups.ids))
-    looked, kept = _looked(lookups, lookups.ids.contiguous(), source)
+    struct, kept = _struct_of(lookups, lookups.ids.contiguous(), source)
     gradient = _Gradient(grad.data_ptr(), grad.shape[0], grad.stride(0), grad.dtype == torch.bfloat16, lookups.mode == "mean")
-    places = map(_address, (state, squares))
+    states = map(_address, (state, squares))
     shares = (1 - rule.beta1, rule.beta2, 1 - rule.beta2)
-    given = _Rule(RULES.index(rule.name), rule.rate, rule.eps, rule.weight_decay, *places, *shares)
+    step = _Rule(RULES.index(rule.name), rule.rate, rule.eps, rule.weight_decay, *states, *shares)
     threads = threads or _threads(lookups.ids.numel(), weight)
     if strategy == "default":
-        code = _functions().update_rows(_table(weight, low), looked, gradient, given, read_first, threads)
+        code = _functions().update_rows(_table(weight, low), struct, gradient, step, read_first, threads)
     else:
-        code = _functions().update_by(_table(weight, low), looked, gradient, given, STRATEGIES.index(strategy), threads)
+        code = _functions().update_by(_table(weight, low), struct, gradient, step, STRATEGIES.index(strategy), threads)
     _check(code, lookups, weight)
     del kept
 
@@ -259,10 +257,10 @@ def ids_to_shards(
     if samples == 0 and n == 0:
         sizes.zero_()
         return
-    given = (lengths.data_ptr(), ids.data_ptr(), n, lengths.numel() // samples if samples else 0, samples)
+    batch = (lengths.data_ptr(), ids.data_ptr(), n, lengths.numel() // samples if samples else 0, samples)
     layout = (cuts.data_ptr(), cuts.shape[0], blocks.data_ptr(), blocks.shape[0], ends.data_ptr(), ends.numel())
     threads = torch.get_num_threads() if n > FEW_ELEMENTS else 1
-    if _functions().ids_to_shards(*given, *layout, to_lengths.data_ptr(), to_ids.data_ptr(), sizes.data_ptr(), threads):
+    if _functions().ids_to_shards(*batch, *layout, to_lengths.data_ptr(), to_ids.data_ptr(), sizes.data_ptr(), threads):
         raise IndexError(f"lengths add up to {int(lengths.sum())}, and there are {n} ids")
 
 
@@ -281,25 +279,10 @@ def ids_of_ranks(
     Returns:
         lengths int32 [S * R * B], their offsets int64 [S * R * B + 1], ids int64 [N].
     """
-    made = (torch.empty_like(lengths), torch.empty(lengths.numel() + 1, dtype=torch.int64), torch.empty_like(ids))
-    given = (lengths.data_ptr(), ids.data_ptr(), order.numel(), shards, samples, order.data_ptr())
-    _functions().ids_of_ranks(*given, *(tensor.data_ptr() for tensor in made))
-    return made
-
-
-def columns(whole: torch.Tensor, blocks: torch.Tensor, parts: Sequence[torch.Tensor], back: bool = False) -> None:
-    """Blocks of columns of P matrices side by side in one matrix.
-
-    Args:
-        whole: [B, sum of widths], written.
-        blocks: int64 [n, 3]: in the order of `whole`, a part, its first column there, and how many.
-        parts: [B, any] each, of the same format. All matrices are contiguous.
-        back: the other way: `parts` are written.
-    """
-    assert whole.is_contiguous() and all(part.is_contiguous() and part.dtype == whole.dtype for part in parts)
-    of_parts = _i64 * len(parts)
-    places, widths = of_parts(*(part.data_ptr() for part in parts)), of_parts(*(part.shape[1] for part in parts))
-    _functions().columns(whole.data_ptr(), len(whole), blocks.data_ptr(), len(blocks), places, widths, whole.element_size(), back)
+    outputs = (torch.empty_like(lengths), torch.empty(lengths.numel() + 1, dtype=torch.int64), torch.empty_like(ids))
+    inputs = (lengths.data_ptr(), ids.data_ptr(), order.numel(), shards, samples, order.data_ptr())
+    _functions().ids_of_ranks(*inputs, *(tensor.data_ptr() for tensor in outputs))
+    return outputs
 
 
 def _threads(ids: int, weight: torch.Tensor) -> int:
@@ -311,20 +294,20 @@ def _table(weight: torch.Tensor, low: torch.Tensor | None) -> _Table:
     return _Table(weight.data_ptr(), _address(low), weight.shape[0], weight.shape[1], code)
 
 
-def _looked(lookups: Lookups, ids: torch.Tensor, source: torch.Tensor | None = None) -> tuple[_Lookups, list[torch.Tensor | None]]:
+def _struct_of(lookups: Lookups, ids: torch.Tensor, source: torch.Tensor | None = None) -> tuple[_Lookups, list[torch.Tensor | None]]:
     """The struct, and the tensors that must live as long as it is used."""
-    given = (lookups.offsets, lookups.first_rows, source, lookups.weights)
-    offsets, first_rows, source, weights = kept = [None if one is None else one.contiguous() for one in given]
+    optional = (lookups.offsets, lookups.first_rows, source, lookups.weights)
+    offsets, first_rows, source, weights = kept = [None if one is None else one.contiguous() for one in optional]
     n = ids.numel()
     if offsets is not None:
         wrong = _functions().check_offsets(offsets.data_ptr(), offsets.numel() - 1, n)
         if wrong >= 0:
             raise IndexError(f"offsets must rise from 0 to the number of ids, {n}; at {wrong} stands {int(offsets[wrong])}")
-    made = _Lookups(
+    struct = _Lookups(
         *(ids.data_ptr(), n, _address(offsets), lookups.features, lookups.samples, _address(first_rows)),
         *(_address(source), _address(weights), ids.dtype == torch.int64, source is not None and source.dtype == torch.int64),
     )
-    return made, [ids, *kept]
+    return struct, [ids, *kept]
 
 
 def _address(tensor: torch.Tensor | None) -> int | None:
@@ -335,5 +318,5 @@ def _check(code: int, lookups: Lookups, weight: torch.Tensor) -> None:
     if code >= 0:
         row = int(lookups.rows()[code])
         raise IndexError(
-            f"id {int(lookups.ids[code])} at place {code} means row {row} of a table with {len(weight)} rows, or its source is wrong"
+            f"id {int(lookups.ids[code])} at position {code} means row {row} of a table with {len(weight)} rows, or its source is wrong"
         )

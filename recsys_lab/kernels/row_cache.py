@@ -39,7 +39,7 @@ class _Part(ctypes.Structure):
 
 @functools.cache
 def _functions() -> ctypes.CDLL:
-    found = library()
+    kernels = library()
     for name, result, arguments in (
         ("cache_new", _p, (_i64, _i64, _int, _i64)),
         ("cache_free", None, (_p,)),
@@ -53,9 +53,9 @@ def _functions() -> ctypes.CDLL:
         ("cache_counts", None, (_p, _p)),
         ("transfer_records", _int, (_int, _int, _p, _i64, _p, _i64, _int)),
     ):
-        function = getattr(found, name)
+        function = getattr(kernels, name)
         function.restype, function.argtypes = result, arguments
-    return found
+    return kernels
 
 
 class RowCache:
@@ -86,7 +86,7 @@ class RowCache:
         arguments = (ids.data_ptr(), len(ids), ids.dtype == torch.int64, slots.data_ptr(), ctypes.byref(needed))
         bad = _functions().cache_take(self._cache, *arguments)
         if bad >= 0:
-            raise IndexError(f"id {int(ids[bad])} at place {bad} is outside of the shard")
+            raise IndexError(f"id {int(ids[bad])} at position {bad} is outside of the shard")
         if needed.value > self.slots:
             raise TooFewSlots(needed.value)
         _raise(_functions().cache_move(self._cache, self._file, self._parts, len(self._parts), IN_FLIGHT))
@@ -109,8 +109,8 @@ class RowCache:
         _functions().cache_where(self._cache, rows.ctypes.data, len(rows), out.ctypes.data)
         return out
 
-    def places(self, rows: np.ndarray, write: bool = False) -> np.ndarray:
-        """Of each of `rows` (int64) that has no slot, where its record is in the file. To `write`, those without one get a place."""
+    def record_positions(self, rows: np.ndarray, write: bool = False) -> np.ndarray:
+        """Of each of `rows` (int64) that has no slot, which record of the file it is. To `write`, those without one get one."""
         rows, out = np.ascontiguousarray(rows), np.empty(len(rows), np.int64)
         _functions().cache_places(self._cache, rows.ctypes.data, len(rows), write, out.ctypes.data)
         return out
@@ -128,7 +128,7 @@ class RowCache:
 
 
 def read_records(file: int, rows: np.ndarray, records: np.ndarray) -> None:
-    """Records at places `rows` (int64, rising) of the file into `records`, uint8 [n, bytes]. Raises as RowCache."""
+    """Records `rows` (int64, rising) of the file into `records`, uint8 [n, bytes]. Raises as RowCache."""
     _transfer(file, False, rows, records)
 
 

@@ -78,23 +78,23 @@ def update(
     grad = grad if grad.stride(1) == 1 else grad.contiguous()
     window = min(WINDOW, torch_embedding.PIECE)
     with torch.cuda.device_of(weight):
-        found = _occurrences(lookups, weight, grad)
-        starts, stops = _around(found.rows, window)
+        occurrences = _occurrences(lookups, weight, grad)
+        starts, stops = _around(occurrences.rows, window)
         parts = torch.empty(2 * len(starts), weight.shape[1], device=weight.device)
         shared: dict[str, Any] = {
             "grad": _bits(grad),
-            "places": found.places,
-            "factors": found.factors,
-            "lengths": found.lengths,
+            "places": occurrences.places,
+            "factors": occurrences.factors,
+            "lengths": occurrences.lengths,
             "WINDOW": window,
             "PIECE": torch_embedding.PIECE,
             "GRAD_BF16": grad.dtype == torch.bfloat16,
             **_columns(weight),
         }
         triton_kernels.sum_pieces[(len(parts),)](parts, starts, stops, **shared)
-        triton_kernels.move_rows[(_programs(weight, len(found.rows)),)](
-            *(_bits(weight), low, state, squares, found.rows, found.begins, parts),
-            id_count=len(found.rows),
+        triton_kernels.move_rows[(_programs(weight, len(occurrences.rows)),)](
+            *(_bits(weight), low, state, squares, occurrences.rows, occurrences.begins, parts),
+            id_count=len(occurrences.rows),
             rate=rule.rate,
             eps=rule.eps,
             decay=rule.weight_decay,
@@ -169,8 +169,10 @@ def _check_update(lookups: Lookups, weight: torch.Tensor, grad: torch.Tensor) ->
     rows, source = lookups.rows(), lookups.source
     outside = (rows < 0) | (rows >= len(weight))
     if outside.any():
-        place = int(outside.nonzero()[0])
-        raise IndexError(f"id {int(lookups.ids[place])} at place {place} means row {int(rows[place])} of a table with {len(weight)} rows")
+        position = int(outside.nonzero()[0])
+        raise IndexError(
+            f"id {int(lookups.ids[position])} at position {position} means row {int(rows[position])} of a table with {len(weight)} rows"
+        )
     if source is not None and len(source) and not 0 <= (least := int(source.min())) <= (most := int(source.max())) < len(grad):
         raise IndexError(f"sources from {least} to {most} of a gradient with {len(grad)} rows")
 
@@ -180,8 +182,8 @@ def _check_inside(rows: torch.Tensor, weight: torch.Tensor, offsets: torch.Tenso
     inside = not len(rows) or (int(rows.min()) >= 0 and int(rows.max()) < len(weight))
     rise = offsets is None or bool(offsets[0] == 0 and offsets[-1] == len(rows) and (offsets.diff() >= 0).all())
     if not (inside and rise):
-        told = f"an id is not among the table's {len(weight)} rows, or offsets do not rise from 0 to the number of ids, {len(rows)}"
-        raise IndexError(told)
+        message = f"an id is not among the table's {len(weight)} rows, or offsets do not rise from 0 to the number of ids, {len(rows)}"
+        raise IndexError(message)
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -140,11 +140,11 @@ def sum_pieces(
     start, stop = tl.load(starts + mark), tl.load(stops + mark)
     if tl.program_id(0) % 2 == 0:
         begin = start + (at - start + PIECE - 1) // PIECE * PIECE
-        mine = begin < tl.minimum(at + WINDOW, stop)
+        in_window = begin < tl.minimum(at + WINDOW, stop)
     else:
         begin = start
-        mine = (start < at) & (start > at - WINDOW)
-    if mine & (stop - start > WINDOW):
+        in_window = (start < at) & (start > at - WINDOW)
+    if in_window & (stop - start > WINDOW):
         columns = tl.arange(0, BLOCK)
         end = tl.minimum(begin + PIECE, stop)
         total = _summed(grad, places, factors, lengths, begin, end, columns, DIM, BLOCK, GRAD_BF16, OF_A_PIECE)

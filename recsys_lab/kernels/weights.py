@@ -29,12 +29,12 @@ class _Gradients(ctypes.Structure):
 
 @functools.cache
 def _functions() -> Any:
-    found = library()
+    kernels = library()
     vector = (_p, _p, _int, ctypes.POINTER(_Gradients), _f32, _int)
-    found.sgd_step.argtypes = (*vector, _f32, _f32, _p)
-    found.adam_step.argtypes = (*vector, _p, _p, _f32, _f32, _f32, _f32, _f32, _f32)
-    found.sgd_step.restype = found.adam_step.restype = None
-    return found
+    kernels.sgd_step.argtypes = (*vector, _f32, _f32, _p)
+    kernels.adam_step.argtypes = (*vector, _p, _p, _f32, _f32, _f32, _f32, _f32, _f32)
+    kernels.sgd_step.restype = kernels.adam_step.restype = None
+    return kernels
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Vector:
     rest: torch.Tensor | None
     starts: Sequence[int]
 
-    def _given(self, gradients: Sequence[torch.Tensor], weight_decay: float, *states: torch.Tensor) -> tuple:
+    def _arguments(self, gradients: Sequence[torch.Tensor], weight_decay: float, *states: torch.Tensor) -> tuple:
         """What a step of any optimizer is called with first."""
         for part in (self.weight, *states, *(() if self.rest is None else (self.rest,))):
             assert part.shape == self.weight.shape and part.is_contiguous() and part.is_cpu, "one shape, contiguous"
@@ -58,11 +58,11 @@ class Vector:
         assert all(gradient.is_contiguous() for gradient in gradients) and all(state.dtype == torch.float32 for state in states)
         sizes = [gradient.numel() for gradient in gradients]
         assert all(start + size <= len(self.weight) for start, size in zip(self.starts, sizes)), "gradients of these weights"
-        places = (_p * count)(*(gradient.data_ptr() for gradient in gradients)), (_i64 * count)(*self.starts), (_i64 * count)(*sizes)
+        pointers = (_p * count)(*(gradient.data_ptr() for gradient in gradients)), (_i64 * count)(*self.starts), (_i64 * count)(*sizes)
         low, low_type = (None, None) if self.rest is None else (self.rest.data_ptr(), self.rest.dtype)
         threads = torch.get_num_threads() if len(self.weight) > FEW_ELEMENTS else 1
-        given = _Gradients(*places, count, torch.bfloat16 in formats)
-        return self.weight.data_ptr(), low, FORMAT[self.weight.dtype, low_type], given, weight_decay, threads
+        struct = _Gradients(*pointers, count, torch.bfloat16 in formats)
+        return self.weight.data_ptr(), low, FORMAT[self.weight.dtype, low_type], struct, weight_decay, threads
 
 
 def sgd_step(
@@ -88,8 +88,8 @@ def sgd_step(
         momentum: of `velocity`.
         velocity: FP32 [P], torch's momentum buffer; needed with `momentum`.
     """
-    given = vector._given(gradients, weight_decay, *(() if velocity is None else (velocity,)))
-    _functions().sgd_step(*given, lr, momentum, None if velocity is None else velocity.data_ptr())
+    vector_arguments = vector._arguments(gradients, weight_decay, *(() if velocity is None else (velocity,)))
+    _functions().sgd_step(*vector_arguments, lr, momentum, None if velocity is None else velocity.data_ptr())
 
 
 @dataclass(frozen=True)
@@ -147,5 +147,5 @@ def adam_step(vector: Vector, gradients: Sequence[torch.Tensor], mean: torch.Ten
     of_mean, of_square = how.betas
     assert of_mean >= 0.5, "torch computes the average by another formula"
     averages = (mean.data_ptr(), square.data_ptr(), 1 - of_mean, of_square, 1 - of_square)
-    given = vector._given(gradients, how.weight_decay, mean, square)
-    _functions().adam_step(*given, *averages, how.root, how.eps, how.rate)
+    vector_arguments = vector._arguments(gradients, how.weight_decay, mean, square)
+    _functions().adam_step(*vector_arguments, *averages, how.root, how.eps, how.rate)

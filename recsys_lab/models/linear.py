@@ -5,6 +5,7 @@ Shapes: B samples, I inputs, O outputs. Why and how fast: docs/decisions/dense-b
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from recsys_lab.kernels import available, dense
-from recsys_lab.kernels.products import WIDE, by_tiles, by_torch, by_turning, by_widening, multiplies_bf16, widened
+from recsys_lab.kernels.cpu.products import WIDE, by_tiles, by_torch, by_transposing, by_widening, multiplies_bf16, widened
+from recsys_lab.kernels.torch_private import linear_by_onednn
 
 #: By format, multiply-adds B I O from which a layer is a step of oneDNN's. Small FP32 layers gain little and keep the bits of torch's own.
 LEAST_WORK = {torch.bfloat16: 1 << 23, torch.float32: 1 << 26}
@@ -62,7 +64,7 @@ def large(x: Tensor, weight: Tensor) -> bool:
 class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, relu: bool, read_once: bool) -> Tensor:
-        y = _pointwise(x, weight, bias, "relu" if relu else "none")
+        y = _by_onednn(x, weight, bias, relu=relu)
         ctx.has_bias, ctx.read_once = bias is not None, read_once
         ctx.save_for_backward(x, weight, y if relu else None)
         return y
@@ -71,14 +73,14 @@ class _Linear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, y = ctx.saved_tensors
-        turned = of_bias = None
+        transposed = of_bias = None
         format, wide = grad.dtype, widens(grad)
         if y is not None and not available():
             grad = torch.ops.aten.threshold_backward(grad, y, 0)
         elif y is not None and wide:
             grad, of_bias = dense.relu_backward_widened(grad, y)
-        elif y is not None and _turns(grad, weight):
-            grad, turned, of_bias = dense.relu_backward_turned(grad, y, in_place=ctx.read_once)
+        elif y is not None and _transposes(grad, weight):
+            grad, transposed, of_bias = dense.relu_backward_transposed(grad, y, in_place=ctx.read_once)
         elif y is not None:
             grad, of_bias = dense.relu_backward(grad, y, in_place=ctx.read_once)
         if wide:
@@ -86,8 +88,8 @@ class _Linear(torch.autograd.Function):
         multiply = torch.mm if wide or by_torch() else product  # alike in BF16
         # the first layer's input needs no gradient
         of_x = multiply(grad, weight).to(format) if ctx.needs_input_grad[0] else None
-        if turned is not None:
-            of_weight = product(turned, x)
+        if transposed is not None:
+            of_weight = product(transposed, x)
         elif grad.dtype == torch.bfloat16 and by_tiles():
             of_weight = dense.product_by_weights(grad, x)
         else:
@@ -97,9 +99,9 @@ class _Linear(torch.autograd.Function):
         return of_x, of_weight, of_bias if ctx.has_bias else None, None, None
 
 
-def _turns(grad: Tensor, weight: Tensor) -> bool:
+def _transposes(grad: Tensor, weight: Tensor) -> bool:
     """Whether oneDNN multiplies by weights and wants the gradient's transpose, which the ReLU's backward pass can give."""
-    return not by_torch() if grad.dtype == torch.float32 else weight.numel() >= WIDE and by_turning()
+    return not by_torch() if grad.dtype == torch.float32 else weight.numel() >= WIDE and by_transposing()
 
 
 class _ToOne(torch.autograd.Function):
@@ -119,12 +121,10 @@ class _ToOne(torch.autograd.Function):
         return of_x, of_weight, grad.sum(0) if ctx.has_bias else None
 
 
-def _pointwise(x: Tensor, weight: Tensor, bias: Tensor | None, then: str) -> Tensor:
-    """oneDNN's product with its bias, and a ReLU `then` or none."""
-    multiply = torch.ops.mkldnn._linear_pointwise
-    if widens(x):
-        return by_widening(lambda *wide: multiply(*wide, then, [], ""), x, weight, bias)
-    return multiply(x, weight, bias, then, [], "")
+def _by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool) -> Tensor:
+    """oneDNN's product with its bias, and a ReLU if asked."""
+    multiply = partial(linear_by_onednn, relu=relu)
+    return by_widening(multiply, x, weight, bias) if widens(x) else multiply(x, weight, bias)
 
 
 def widens(x: Tensor) -> bool:
@@ -139,7 +139,7 @@ def product(a: Tensor, b: Tensor) -> Tensor:
     """
     if a.dtype == torch.bfloat16:
         return by_widening(torch.mm, a, b) if widens(a) else torch.mm(a, b)
-    return _pointwise(a, b.t(), None, "none")
+    return _by_onednn(a, b.t(), None, relu=False)
 
 
 class Linear(nn.Linear):

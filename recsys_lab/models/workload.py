@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.hooks import RemovableHandle
 
+from recsys_lab.kernels.torch_private import storage_of
 from recsys_lab.models.click_model import ClickModel, table_configs
 
 _SAMPLES = 8
@@ -121,10 +122,10 @@ def _work_of(forward_pass: Callable[[], Tensor], parameters: Sequence[Tensor]) -
     """What `forward_pass`, of `_SAMPLES` samples on the meta device, and its backward pass do."""
     assert all(p.is_meta for p in parameters), "costs are counted on the meta device"
     saved: dict[int, Tensor] = {}  # by storage; held, so that no address is used twice
-    weights = {p.untyped_storage()._cdata for p in parameters}
+    weights = {storage_of(p) for p in parameters}
 
     def keep(tensor: Tensor) -> Tensor:
-        saved[tensor.untyped_storage()._cdata] = tensor
+        saved[storage_of(tensor)] = tensor
         return tensor
 
     forward, backward = FlopCounterMode(display=False), FlopCounterMode(display=False)

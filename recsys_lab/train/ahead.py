@@ -6,7 +6,7 @@ import lightning.pytorch as pl
 from torch import Tensor
 
 from recsys_lab.data.batch import Batch
-from recsys_lab.executor.ahead import Ahead
+from recsys_lab.executor.input_dist_prefetch import InputDistPrefetch
 from recsys_lab.train.loader import ResumableLoader
 
 
@@ -39,6 +39,6 @@ class InputAhead(pl.Callback):
             ahead.send()
 
 
-def _ahead(trainer: pl.Trainer) -> Ahead | None:
-    ahead: Ahead | None = trainer.strategy.sharded.ahead  # type: ignore[attr-defined]  # the strategy is ours
+def _ahead(trainer: pl.Trainer) -> InputDistPrefetch | None:
+    ahead: InputDistPrefetch | None = trainer.strategy.sharded.input_dist_prefetch  # type: ignore[attr-defined]  # the strategy is ours
     return ahead

@@ -18,7 +18,7 @@ from recsys_lab.base.environment import SHARED_MEMORY
 from recsys_lab.cluster import ranks_text
 from recsys_lab.data.batch import Batch
 from recsys_lab.data.loader import RankLoader
-from recsys_lab.executor.ahead import AHEAD
+from recsys_lab.executor.input_dist_prefetch import AHEAD
 from recsys_lab.executor.recorded import Recorded, shares_memory, start_recording, stop_recording
 from recsys_lab.executor.times import Times, mean_times, take_times
 from recsys_lab.plan import Steps

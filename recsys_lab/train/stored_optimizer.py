@@ -26,7 +26,7 @@ class StoredOptimizer(torch.optim.Optimizer):
 
     def __init__(self, dense: DenseWeights, make: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer]):
         self._weights = dense
-        self._vector = Vector(dense.weights.model, dense.weights.rest, [dense.places[name].start for name in dense.parameters])
+        self._vector = Vector(dense.weights.model, dense.weights.rest, [dense.slices[name].start for name in dense.parameters])
         self._joined = torch.nn.Parameter(torch.zeros(dense.weights.shape, device=dense.weights.model.device))
         self.inner = make([self._joined])
         super().__init__(list(dense.parameters.values()), {"lr": self.inner.defaults["lr"]})
@@ -34,7 +34,7 @@ class StoredOptimizer(torch.optim.Optimizer):
         for name, parameter in dense.parameters.items():
             for key, value in self.inner.state[self._joined].items():
                 of_weights = isinstance(value, torch.Tensor) and value.shape == self._joined.shape
-                self.state[parameter][key] = value[dense.places[name]].view_as(parameter) if of_weights else value
+                self.state[parameter][key] = value[dense.slices[name]].view_as(parameter) if of_weights else value
         self._forget()
 
     def zero_grad(self, set_to_none: bool = True) -> None:

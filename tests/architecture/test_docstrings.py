@@ -40,7 +40,7 @@ CONTRACTS = {
     "recsys_lab/models/dlrm/__init__.py": "DLRM",
     "recsys_lab/models/dcn/__init__.py": "DCN",
     "recsys_lab/data/protocol.py": "Feature Split.read",
-    "recsys_lab/executor/execution.py": "Request Part.begin Part.issue LocalModules Running Execution",
+    "recsys_lab/executor/execution.py": "Request Part.start_input_dist Part.start_output_dist LocalModules Running Execution",
     "recsys_lab/executor/sharded_model.py": "ShardedModel",
     "recsys_lab/executor/shard.py": "shard",
     "recsys_lab/executor/collection.py": "shard_collection",
@@ -59,7 +59,7 @@ KERNELS = {
     "recsys_lab/kernels/rule.py": "Rule",
     "recsys_lab/kernels/lookups.py": "Lookups",
     "recsys_lab/kernels/embedding.py": "bags rows update",
-    "recsys_lab/kernels/dense.py": "pair_dots pair_dots_backward relu_backward relu_backward_turned to_one_backward",
+    "recsys_lab/kernels/dense.py": "pair_dots pair_dots_backward relu_backward relu_backward_transposed to_one_backward",
     "recsys_lab/kernels/weights.py": "sgd_step",
     "recsys_lab/kernels/halves.py": "split join",
 }

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from recsys_lab.errors import UserError
+from recsys_lab.executor.cpu.threads import ANY, COMMUNICATION, OWN, keep_apart, threads
 from recsys_lab.executor.groups import close_groups
 from recsys_lab.executor.recorded import register, start_recording, stop_recording
 from recsys_lab.executor.shard import shard
-from recsys_lab.executor.threads import ANY, COMMUNICATION, OWN, keep_apart, threads
 from recsys_lab.executor.times import take_times
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.lower import lower

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from unittest.mock import patch
 
 import numpy as np
@@ -13,9 +14,10 @@ from hypothesis import strategies as st
 from torchrec.distributed.types import ShardingEnv
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
+from recsys_lab.base.environment import POOLED_EXCHANGE, TORCHREC
 from recsys_lab.executor.collection import shard_collection
+from recsys_lab.executor.cpu.id_exchange import order_of
 from recsys_lab.executor.formats import wire_formats
-from recsys_lab.executor.id_exchange import IdExchange, order_of
 from recsys_lab.executor.recorded import register, start_recording, stop_recording
 from recsys_lab.executor.torchrec_plan import to_torchrec
 from recsys_lab.kernels import native
@@ -57,12 +59,12 @@ def arrived(hosts: int, ranks_per_host: int) -> list[tuple]:
         configs = bags(TABLES, torch.device("meta")).embedding_bag_configs()
         for turned in (False, True):
             part, ways = shard_collection(configs, parameters, env, cpu, {}, wire_formats(Precision("fp32"))), []
-            for takes in (IdExchange.takes, lambda features: False):
+            for exchange in ("own", TORCHREC):
                 start_recording()
-                with patch.object(IdExchange, "takes", takes):
-                    begun = part.begin(batch(TABLES, dist.get_rank(), turned))
-                    begun.send()
-                    came = begun.received()
+                with patch.dict(os.environ, {POOLED_EXCHANGE: exchange}):
+                    pending = part.start_input_dist(batch(TABLES, dist.get_rank(), turned))
+                    pending.send()
+                    came = pending.wait()
                 seen = [(one.kind, one.group, one.bytes) for one in stop_recording()]
                 ways.append(([as_dict(one) for one in came], seen))
             found.append((schemes, turned, *ways))

@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from recsys_lab.executor import replicas
 from recsys_lab.executor.formats import gradient_codec
-from recsys_lab.executor.replicas import ReplicaGradients, Replicas
+from recsys_lab.executor.replicas import ReplicaGradients, ReplicaGroup
 from recsys_lab.kernels import Lookups
 from recsys_lab.kernels.torch_embedding import summed
 from tests.executor.reference import Sample, samples
@@ -25,7 +25,7 @@ def averages(number_format: str) -> dict[str, torch.Tensor]:
     """Dense gradients after one, two and no backward passes, of ranks that touch different rows."""
     replicas.CHUNK_ELEMENTS = 4 * WIDTH  # the rows come in three chunks
     rank = dist.get_rank()
-    gradients = ReplicaGradients(Replicas(dist.group.WORLD, gradient_codec(number_format)), ROWS, WIDTH, torch.device("cpu"))
+    gradients = ReplicaGradients(ReplicaGroup(dist.group.WORLD, gradient_codec(number_format)), ROWS, WIDTH, torch.device("cpu"))
     ids = torch.tensor([0, 2 + rank, 9])
 
     def summed() -> torch.Tensor:
@@ -77,7 +77,7 @@ def sums_of_add_and_start(lookups: Lookups, grad: torch.Tensor) -> tuple[list[to
     """Rows and gradients that each of the two ways gives."""
     both = []
     for _ in range(2):
-        both.append(ReplicaGradients(Replicas(dist.group.WORLD, gradient_codec("fp32")), ROWS, WIDTH, torch.device("cpu")))
+        both.append(ReplicaGradients(ReplicaGroup(dist.group.WORLD, gradient_codec("fp32")), ROWS, WIDTH, torch.device("cpu")))
     both[0].add(lookups, grad)
     both[1].start(*summed(lookups, grad, WIDTH))
     added, started = ([torch.cat(parts) for parts in zip(*one.chunks())] for one in both)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from unittest.mock import patch
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torchrec.distributed.types import ShardingEnv
 
-from recsys_lab.executor import collection
+from recsys_lab.base.environment import POOLED_EXCHANGE, TORCHREC
 from recsys_lab.executor.collection import shard_collection
 from recsys_lab.executor.column_order import ColumnOrder
 from recsys_lab.executor.formats import wire_formats
@@ -41,8 +42,8 @@ def moved(hosts: int, ranks_per_host: int, precisions: list[Precision]) -> list[
         parameters = to_torchrec(plan(schemes, hosts, ranks_per_host).placements, ranks_per_host, "cpu")
         for precision in precisions:
             ways = []
-            for exchange in (collection.on_cpu, lambda theirs, formats: theirs):
-                with patch.object(collection, "on_cpu", exchange):
+            for exchange in ("own", TORCHREC):
+                with patch.dict(os.environ, {POOLED_EXCHANGE: exchange}):
                     part = shard_collection(configs, parameters, env, cpu, {}, wire_formats(precision))
                 for one in part.batches:
                     one.fill(drawn)
@@ -71,10 +72,7 @@ def test_rows_and_gradients_travel_as_torchrecs(hosts: int, ranks_per_host: int,
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("kernels", [True, False])
-def test_columns_come_in_the_order_that_is_wanted(dtype: torch.dtype, kernels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not kernels:
-        monkeypatch.setattr("recsys_lab.kernels.available", lambda: False)
+def test_columns_come_in_the_order_that_is_wanted(dtype: torch.dtype) -> None:
     order = ColumnOrder([["c", "a"], [], ["b"]], {"a": 3, "b": 1, "c": 2})
     parts = [torch.randn(4, width, dtype=dtype, requires_grad=True) for width in (5, 0, 1)]
     together = order.together(parts)

@@ -16,8 +16,8 @@ import torch.distributed as dist
 from torch import nn
 
 from recsys_lab.base.environment import COLLECTIVES
+from recsys_lab.executor.cpu.shared_memory import PEER_DIED, SHARED_SUM, DeferredWork, _library, shared_memory
 from recsys_lab.executor.recorded import register, start_recording, stop_recording
-from recsys_lab.executor.shared_memory import DEAD, SHARED_SUM, Late, _library, shared_memory
 from recsys_lab.kernels.build import compiler
 from tests.executor.test_recorded import every_entry_point
 from tests.ranks import RankFailed, run_ranks
@@ -39,7 +39,7 @@ def sums() -> list[torch.Tensor]:
     here = [tensor.clone() for tensor in wide]
     works = [dist.all_reduce(tensor.view(_rows(len(tensor)), -1) if len(tensor) else tensor, async_op=True) for tensor in wide]
     works += [dist.all_reduce(tensor, async_op=True) for tensor in here]
-    assert all(work.get_future().done() for work in works[::3] if isinstance(work, Late))  # no thread would end them
+    assert all(work.get_future().done() for work in works[::3] if isinstance(work, DeferredWork))  # no thread would end them
     for work in reversed(works):
         work.wait()
     even = [tensor for tensor in wide if len(tensor) % dist.get_world_size() == 0]
@@ -235,7 +235,7 @@ int kill(int process, int number) { (void)process, (void)number; asked(); errno 
 """
 POSTED_LAST = """
 import ctypes, os, sys, torch
-from recsys_lab.executor.shared_memory import _library
+from recsys_lab.executor.cpu.shared_memory import _library
 from recsys_lab.kernels.build import library
 _library()
 size, long, none = 1 << 20, ctypes.c_int64, ctypes.c_int64 * 2
@@ -255,7 +255,7 @@ print(code, taken.value)
 """
 
 
-@pytest.mark.parametrize(("peer", "answer"), [("posts", "0 17"), ("posts nothing", f"{DEAD} 0")])
+@pytest.mark.parametrize(("peer", "answer"), [("posts", "0 17"), ("posts nothing", f"{PEER_DIED} 0")])
 def test_what_a_rank_posted_just_before_its_end_is_there(peer: str, answer: str, tmp_path: Path) -> None:
     """Between a look for its message and the question whether it lives."""
     (tmp_path / "kill.c").write_text(KILL)

@@ -11,7 +11,7 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.executor.shard import shard
 from recsys_lab.schemes.tiers.execute.split import TierSplit
-from recsys_lab.schemes.tiers.execute.tiered import to_places
+from recsys_lab.schemes.tiers.execute.tiered import merge_rows
 from recsys_lab.schemes.tiers.placement import in_tiers
 from recsys_lab.tables import Table
 from recsys_lab.tables.remap import Remap
@@ -52,7 +52,7 @@ def test_each_id_goes_where_the_remapping_says(drawn) -> None:
     given_batch = KeyedJaggedTensor([f for f, _ in features], ids, lengths=lengths.reshape(-1))
     placed_by_row = [(t, in_tiers(t, *list(rows_of_tier[t.name].values())[:2], 1, 2)) for t in tables]
     split = TierSplit(placed_by_row, remaps, CPU)
-    parts = split.parts(given_batch, *split.place(given_batch))
+    parts = split.parts(given_batch, *split.tier_and_row(given_batch))
     assert set(parts) == {tier for tier in TIERS if any(rows[tier] for rows in rows_of_tier.values())}
     came_back = torch.zeros(len(ids), dtype=torch.int64) - 1
     for tier, part in parts.items():
@@ -78,7 +78,7 @@ def test_rows_go_back_to_their_places_and_gradients_to_the_rows(tiers: list[int]
     tier = torch.tensor(tiers, dtype=torch.int64)
     places = [(tier == k).nonzero().squeeze(1) for k in range(3)]
     rows = [torch.randn(len(place), 4, requires_grad=True) for place in places]
-    merged = to_places(places, rows)
+    merged = merge_rows(places, rows)
     assert all(torch.equal(merged[place], part) for place, part in zip(places, rows))
     gradient = torch.randn_like(merged)
     merged.backward(gradient)

@@ -69,13 +69,13 @@ def test_nothing_beside_the_results_is_written():
         dense._functions().pair_dots(vectors, room.data_ptr(), 40, 2)
         assert torch.equal(room[:, :8], dense.pair_dots([x], lead=True)) and (room[:, 8:] == 7).all()
         room = torch.full((3, 3, 40), 7.0, dtype=dtype)
-        places = dense._places([room])
-        dense._functions().pair_dots_backward(vectors, grad.data_ptr(), 8, *places, 2)
+        addresses = dense._addresses([room])
+        dense._functions().pair_dots_backward(vectors, grad.data_ptr(), 8, *addresses, 2)
         assert torch.equal(room[:, :, :5], dense.pair_dots_backward([x], grad, lead=True)[0]) and (room[:, :, 5:] == 7).all()
 
 
 def test_vectors_may_lie_anywhere():
-    """In matrices of other widths, and turned."""
+    """In matrices of other widths, and transposed."""
     pieces = [torch.randn(7, 20)[:, 3:11], torch.randn(8, 7).t(), torch.randn(7, 8)]
     whole, apart = [torch.stack(pieces, 1)], [piece.unsqueeze(1) for piece in pieces]
     grad = torch.randn(3, 7).t()
@@ -101,14 +101,14 @@ def test_relu_backward(rows, cols, dtype, seed):
 
 @pytest.mark.parametrize("dtype", dense.FORMATS)
 @pytest.mark.parametrize(("rows", "cols"), [(16, 16), (272, 48), (1296, 32), (17, 16), (16, 5), (0, 16), (1, 1), (67, 97)])
-def test_a_turned_gradient_is_the_transpose(rows, cols, dtype):
+def test_a_transposed_gradient_is_the_transpose(rows, cols, dtype):
     grad, made = torch.randn(rows, cols).to(dtype), torch.randn(rows, cols).relu().to(dtype)
-    found, turned, sums = dense.relu_backward_turned(grad, made)
+    found, transposed, sums = dense.relu_backward_transposed(grad, made)
     assert torch.equal(found, dense.relu_backward(grad, made)[0])
-    assert torch.equal(turned, found.t()) and turned.is_contiguous()
+    assert torch.equal(transposed, found.t()) and transposed.is_contiguous()
     close(sums, found.double().sum(0))
-    in_place, *others = dense.relu_backward_turned(grad, made, in_place=True)
-    assert in_place is grad and all(torch.equal(a, b) for a, b in zip((grad, *others), (found, turned, sums)))
+    in_place, *others = dense.relu_backward_transposed(grad, made, in_place=True)
+    assert in_place is grad and all(torch.equal(a, b) for a, b in zip((grad, *others), (found, transposed, sums)))
 
 
 @settings(max_examples=25)
@@ -132,7 +132,7 @@ def test_the_number_of_threads_changes_no_bit(dtype):
             dots = dense.pair_dots([x])
             found.append([dots, *dense.pair_dots_backward([x], grad), *dense.relu_backward(grad, dots.relu())])
             found[-1] += dense.to_one_backward(grad[:, :1], dots, grad[:1])
-            found[-1] += dense.relu_backward_turned(x.flatten(1)[:288], x.flatten(1)[:288].relu())
+            found[-1] += dense.relu_backward_transposed(x.flatten(1)[:288], x.flatten(1)[:288].relu())
     finally:
         torch.set_num_threads(before)
     for other in found[1:]:

@@ -54,9 +54,9 @@ def test_an_id_beyond_the_second_table_is_no_row_though_the_first_is_as_long(wro
     """Two tables of five rows, one above the other: id 5 of the second is the eleventh row of ten."""
     weight = torch.ones(10, dim)
     lookups = Lookups(torch.tensor([0, 4, 4, wrong]), torch.tensor([0, 1, 2, 3, 4]), 2, torch.tensor([0, 5]), weights=weights)
-    with pytest.raises(IndexError, match=f"id {wrong} at place 3 "):
+    with pytest.raises(IndexError, match=f"id {wrong} at position 3 "):
         bags(weight, lookups)
-    with pytest.raises(IndexError, match=f"id {wrong} at place 3 "):
+    with pytest.raises(IndexError, match=f"id {wrong} at position 3 "):
         update(weight, lookups, torch.ones(2, 2 * dim), Rule("sgd", 1.0))
     assert (weight == 1).all()
 
@@ -77,7 +77,7 @@ def test_an_update_that_touches_no_row_changes_nothing(updated, name: str, ids: 
 def test_an_id_however_large_is_refused_before_a_row_moves(wrong: int) -> None:
     weight = torch.ones(100, 4)
     lookups = Lookups(torch.tensor([0, wrong]), torch.tensor([0, 1, 2]), 1, torch.tensor([10]))
-    with pytest.raises(IndexError, match=f"id {wrong} at place 1 "):
+    with pytest.raises(IndexError, match=f"id {wrong} at position 1 "):
         update(weight, lookups, torch.ones(2, 4), Rule("sgd", 1.0))
     assert (weight == 1).all()
 

@@ -276,14 +276,14 @@ def test_an_unknown_strategy_is_refused_in_one_line() -> None:
 def test_an_id_outside_the_table_changes_nothing(wrong: int) -> None:
     weight = torch.ones(7, 8)
     lookups = Lookups(torch.tensor([1, 2, wrong, 3]), torch.tensor([0, 2, 4]))
-    with pytest.raises(IndexError, match=f"id {wrong} at place 2 "):
+    with pytest.raises(IndexError, match=f"id {wrong} at position 2 "):
         bags(weight, lookups)
-    with pytest.raises(IndexError, match=f"id {wrong} at place 2 "):
+    with pytest.raises(IndexError, match=f"id {wrong} at position 2 "):
         rows(weight, lookups.ids)
     for strategy in ("default", *native.STRATEGIES):
-        with pytest.raises(IndexError, match=f"id {wrong} at place 2 "):
+        with pytest.raises(IndexError, match=f"id {wrong} at position 2 "):
             update(weight, lookups, torch.ones(2, 8), RULES["sgd"], strategy=strategy)
-    with pytest.raises(IndexError, match="at place 1 "):
+    with pytest.raises(IndexError, match="at position 1 "):
         update(weight, Lookups(torch.tensor([1, 2]), source=torch.tensor([0, 5])), torch.ones(2, 8), RULES["sgd"])
     with pytest.raises(IndexError, match="offsets must rise"):
         bags(weight, Lookups(torch.tensor([1, 2]), torch.tensor([0, 2, 1, 2])))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from recsys_lab.base.environment import WORDS
-from recsys_lab.kernels import products as module
+from recsys_lab.kernels.cpu import products as module
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_without_onednns_bf16_it_is_widened_and_nothing_is_measured_of_it(measur
     monkeypatch.setattr(module.dense, "has_tiles", lambda: False)
     monkeypatch.setenv(module.CHOICES["widened"], "bf16")
     measured["s"] = [2.0, 1.0]
-    assert asked() and not asked("by_turning") and asked("by_torch")
+    assert asked() and not asked("by_transposing") and asked("by_torch")
     assert measured["times"] == 1
 
 

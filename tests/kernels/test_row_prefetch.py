@@ -8,8 +8,8 @@ import pytest
 
 from recsys_lab.base.environment import WORDS
 from recsys_lab.kernels import available
-from recsys_lab.kernels import row_prefetch as module
 from recsys_lab.kernels.build import cache_folder
+from recsys_lab.kernels.cpu import row_prefetch as module
 from tests.kernels.answers import asked_anew_of
 
 pytestmark = pytest.mark.skipif(not available(), reason="no C++ kernels on this machine")

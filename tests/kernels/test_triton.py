@@ -167,7 +167,7 @@ def test_an_id_outside_the_table_changes_nothing(wrong: int) -> None:
     lookups = moved(Lookups(torch.tensor([1, 2, wrong, 3]), torch.tensor([0, 2, 4])))
     beyond = moved(Lookups(torch.tensor([1, 2]), source=torch.tensor([0, 5])))
     if DEVICE == "cpu":  # on a GPU the process ends
-        with pytest.raises(IndexError, match=f"id {wrong} at place 2 "):
+        with pytest.raises(IndexError, match=f"id {wrong} at position 2 "):
             kernels.update(weight, lookups, torch.ones(2, 8), RULES["sgd"])
         with pytest.raises(IndexError, match="sources from 0 to 5 of a gradient with 2 rows"):
             kernels.update(weight, beyond, torch.ones(2, 8), RULES["sgd"])

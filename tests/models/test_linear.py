@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from recsys_lab.kernels import dense, products
+from recsys_lab.kernels import dense
+from recsys_lab.kernels.cpu import products
 from recsys_lab.models import linear as module
 from recsys_lab.models.layers import mlp
 from recsys_lab.models.linear import MLP, Linear, linear, product
@@ -45,7 +46,7 @@ def test_a_large_layer_is_torchs_linear_layer(all_are_large, monkeypatch, dtype,
     for question in ("widened", "by_torch"):
         monkeypatch.setattr(module, question, lambda: other_way)
     monkeypatch.setattr(module, "by_tiles", lambda: False)
-    monkeypatch.setattr(module, "by_turning", lambda: other_way)
+    monkeypatch.setattr(module, "by_transposing", lambda: other_way)
     monkeypatch.setattr(module, "WIDE", 1)
     if not kernels:
         monkeypatch.setattr(module, "available", lambda: False)
@@ -86,10 +87,10 @@ def test_a_wide_layers_gradient_by_the_transpose_is_torchs(all_are_large, monkey
     monkeypatch.setattr(module, "WIDE", 19 * 64)
     torch.manual_seed(1)
     layer, x, transposes, ways = Linear(width, 19).bfloat16(), torch.randn(53, width).bfloat16(), [], []
-    kernel = dense.relu_backward_turned
-    monkeypatch.setattr(dense, "relu_backward_turned", lambda *a, **k: transposes.append(1) or kernel(*a, **k))
+    kernel = dense.relu_backward_transposed
+    monkeypatch.setattr(dense, "relu_backward_transposed", lambda *a, **k: transposes.append(1) or kernel(*a, **k))
     for turning in (True, False):
-        monkeypatch.setattr(module, "by_turning", lambda turning=turning: turning)
+        monkeypatch.setattr(module, "by_transposing", lambda turning=turning: turning)
         ways.append(gradients(_With(layer, True), x))
     assert len(transposes) == (width == 64)
     for number, (one, other) in enumerate(zip(*ways, strict=True)):

@@ -67,7 +67,7 @@ def train(tables: tuple[Table, ...], case: Case, batches: list[Sample], folder: 
     dense, parts = dense_optimizer_of(sharded), [batch.part(dist.get_rank(), dist.get_world_size()) for batch in batches]
     given = [part.sparse for part in parts]
     for number, batch in enumerate(batches):
-        if case.pipeline and sharded.ahead is not None:
+        if case.pipeline and sharded.input_dist_prefetch is not None:
             ahead_step(sharded, dense, parts, given, number)
         else:
             step(sharded, dense, batch)
@@ -102,15 +102,15 @@ def settled(sharded: ShardedModel, batch: Sample) -> ShardedModel:
 
 def ahead_step(sharded: ShardedModel, dense: torch.optim.Optimizer, parts: list[Sample], given: list, number: int) -> None:
     """One step during which the next batch's ids and rows come."""
-    assert sharded.ahead is not None
+    assert sharded.input_dist_prefetch is not None
     upcoming = given[number + 1] if number + 1 < len(given) else None
     if upcoming is not None:
-        sharded.ahead.start(upcoming)
+        sharded.input_dist_prefetch.start(upcoming)
     dense.zero_grad()
     loss = binary_cross_entropy_with_logits(sharded.module(parts[number].dense, given[number]), parts[number].labels)
     sharded.sparse_optimizer.zero_grad()  # where Lightning has it
     if upcoming is not None:
-        sharded.ahead.send()
+        sharded.input_dist_prefetch.send()
     loss.backward()
     dense.step()
     sharded.sparse_optimizer.step()

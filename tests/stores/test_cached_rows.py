@@ -63,12 +63,12 @@ def test_rows_that_leave_together_lie_together_in_the_file(tmp_path: Path) -> No
     for part in all_rows.reshape(-1, slots):  # each batch takes the place of the one before it
         cached.take(torch.from_numpy(part)).done(moved=True)
     for part in all_rows.reshape(-1, slots)[:-1]:
-        places = np.sort(cached._cache.places(part))
+        places = np.sort(cached._cache.record_positions(part))
         assert places[-1] - places[0] == slots - 1
     for _ in range(30):  # rows come and go, and none has the place of another
         cached.take(torch.from_numpy(rng.choice(rows, slots, replace=False))).done(moved=True)
     outside = np.flatnonzero(cached._cache.where(np.arange(rows)) < 0)
-    assert len(np.unique(cached._cache.places(outside))) == len(outside) == rows - slots
+    assert len(np.unique(cached._cache.record_positions(outside))) == len(outside) == rows - slots
 
 
 @contextmanager
@@ -116,7 +116,7 @@ def test_the_file_has_no_name_so_that_a_kill_leaves_nothing(tmp_path: Path) -> N
 
 def test_an_id_outside_of_the_shard_changes_nothing() -> None:
     cached = opened("")
-    with pytest.raises(IndexError, match="id 20 at place 1"):
+    with pytest.raises(IndexError, match="id 20 at position 1"):
         cached.take(torch.tensor([3, 20]))
     assert cached.counts()["misses"] == 0 and len(cached.take(torch.arange(SLOTS)).slots) == SLOTS
 

@@ -69,7 +69,7 @@ class CachedRows:
     def __init__(self, store: Store, table: str, first_row: int, rows: int, weights: StoredWeights):
         self.store, self.table, self.first_row, self.rows, self.weights = store, table, first_row, rows, weights
         self._finished: deque[tuple[np.ndarray, bool]] = deque()
-        self._under_way: Future | None = None
+        self._fetching: Future | None = None
         self._first: First | None = None
         self._failed: UserError | None = None
 
@@ -117,15 +117,15 @@ class CachedRows:
         self._settle()
         return self.fetch(ids, self.finished())
 
-    def ahead(self, future: Future) -> None:
-        """Rows are being fetched by another thread: whatever else is asked of this waits for `future`."""
-        self._under_way = future
+    def wait_for(self, future: Future) -> None:
+        """Another thread fetches rows: every other method waits for `future`."""
+        self._fetching = future
 
     def _settle(self) -> None:
         """Raises UserError once the file has failed: what the slots hold is then nobody's rows, and no checkpoint may have them."""
-        if self._under_way is not None:
-            wait([self._under_way])
-            self._under_way = None
+        if self._fetching is not None:
+            wait([self._fetching])
+            self._fetching = None
         if self._failed is not None:
             raise self._failed
 
@@ -172,10 +172,10 @@ class CachedRows:
                 field.put(part, field.tensor.index_select(0, at))
             records[cached] = part
         if on_file.any():
-            places = self._cache.places(rows[on_file])
-            order = np.argsort(places)
+            records_at = self._cache.record_positions(rows[on_file])
+            order = np.argsort(records_at)
             part = np.empty((len(order), self.record_bytes), np.uint8)
-            self._try(read_records, places[order], part)
+            self._try(read_records, records_at[order], part)
             records[np.flatnonzero(on_file)[order]] = part
         if with_weights and never.any():
             assert self._first is not None
@@ -197,9 +197,9 @@ class CachedRows:
         for field in self.fields.values():
             field.tensor.index_copy_(0, torch.from_numpy(where[cached]), field.of(records[cached]))
         self._cache.wrote(where[cached])
-        places = self._cache.places(rows[~cached], write=True)
-        order = np.argsort(places)
-        self._try(write_records, places[order], np.ascontiguousarray(records[~cached][order]))
+        records_at = self._cache.record_positions(rows[~cached], write=True)
+        order = np.argsort(records_at)
+        self._try(write_records, records_at[order], np.ascontiguousarray(records[~cached][order]))
 
     def _try(self, move: Callable[[int, np.ndarray, np.ndarray], None], rows: np.ndarray, records: np.ndarray) -> None:
         try:
@@ -220,6 +220,6 @@ class CachedRows:
         remedy = f"sharder.scratch=DIR names another folder; {size}" if full else "its disk may be failing; resume from the last checkpoint"
         what = "cannot write the rows" if full else "cannot read the rows"
         reason: object = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        place = "host memory" if self.store.kind == HOST_CACHED else self.folder
-        self._failed = UserError(f"{what} of table {self.table}: {reason}", where=place, remedy=remedy)
+        where = "host memory" if self.store.kind == HOST_CACHED else self.folder
+        self._failed = UserError(f"{what} of table {self.table}: {reason}", where=where, remedy=remedy)
         return self._failed

@@ -12,8 +12,8 @@ from recsys_lab.kernels.stored import StoredWeights, Where
 from recsys_lab.models.table_weights import FirstValues
 
 PIECE_BYTES = 1 << 24
-#: Of a shard, rows that are asked at a time whether they were ever read.
-ASKED = 1 << 20
+#: Rows of a shard that are checked at a time for whether they were ever read.
+CHECKED_ROWS = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,14 +47,14 @@ class RowField:
 
     def known(self) -> np.ndarray:
         """The shard's rows that were ever read or written, rising. A state and its weights have the same."""
-        starts = range(0, self.rows.rows, ASKED)
-        parts = [np.flatnonzero(self.rows.known(np.arange(start, min(start + ASKED, self.rows.rows)))) + start for start in starts]
+        starts = range(0, self.rows.rows, CHECKED_ROWS)
+        parts = [np.flatnonzero(self.rows.known(np.arange(start, min(start + CHECKED_ROWS, self.rows.rows)))) + start for start in starts]
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def is_first(self, rows: np.ndarray, origin: FirstValues | None) -> np.ndarray:
         """Whether each of the shard's `rows` is as it was first, which is what `origin` says, or zero of a state."""
-        alike = bool(self.name) or origin == self.origin
-        return ~self.rows.known(rows) if alike else np.zeros(len(rows), dtype=bool)
+        same_origin = bool(self.name) or origin == self.origin
+        return ~self.rows.known(rows) if same_origin else np.zeros(len(rows), dtype=bool)
 
     def read(self, where: slice = slice(None)) -> torch.Tensor:
         """Consecutive rows, FP32."""

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from recsys_lab.executor.all_to_all import AllToAll, UnderWay
+from recsys_lab.executor.all_to_all import AllToAll, PendingColumns
 from recsys_lab.executor.collection import ShardedBags, run
 from recsys_lab.executor.execution import Execution, Part, Request
 from recsys_lab.executor.row_exchange import PooledExchange
 from recsys_lab.executor.times import Timed
+from recsys_lab.executor.torch_private import tables_of_ranks
 from recsys_lab.plan.scheme import ALL_TO_ALL, scheme_of
 from recsys_lab.schemes.whole.placement import TABLE_WISE
 
@@ -36,7 +37,7 @@ class Scatters:
     group: dist.ProcessGroup
     pieces: Sequence[tuple[int, int]]
 
-    def spread(self, looked_up: torch.Tensor) -> UnderWay:
+    def forward_dist(self, looked_up: torch.Tensor) -> PendingColumns:
         """[R * B, O], rank after rank -> parts that make [B, C]."""
         rank, ranks = self.group.rank(), self.group.size()
         widths = [width for root, width in self.pieces if root == rank]
@@ -46,9 +47,9 @@ class Scatters:
             parts.append(looked_up.new_empty(len(looked_up) // ranks, width))
             chunks = list(next(own).contiguous().chunk(ranks)) if root == rank else None
             works.append(dist.scatter(parts[-1], chunks, group=self.group, group_src=root, async_op=True))
-        return UnderWay(works, parts)
+        return PendingColumns(works, parts)
 
-    def collect(self, grads: torch.Tensor) -> UnderWay:
+    def backward_dist(self, grads: torch.Tensor) -> PendingColumns:
         """[B, C] -> parts that make [R * B, O]."""
         rank, ranks = self.group.rank(), self.group.size()
         works, parts = [], []
@@ -58,7 +59,7 @@ class Scatters:
                 parts.append(grads.new_empty(len(grads) * ranks, width))
                 chunks = list(parts[-1].chunk(ranks))
             works.append(dist.gather(part.contiguous(), chunks, group=self.group, group_dst=root, async_op=True))
-        return UnderWay(works, parts or [grads.new_empty(len(grads) * ranks, 0)])
+        return PendingColumns(works, parts or [grads.new_empty(len(grads) * ranks, 0)])
 
 
 def exchange_by(embeddings: Part, request: Request) -> None:
@@ -66,22 +67,20 @@ def exchange_by(embeddings: Part, request: Request) -> None:
 
     TorchRec's own is all_to_all with overlap.
     """
-    if not isinstance(embeddings, ShardedBags) or TABLE_WISE not in embeddings._sharding_types:
+    if not isinstance(embeddings, ShardedBags) or TABLE_WISE not in embeddings.sharding_types:
         return
     if not all(scheme_of(placement).any_exchange for _, placement in request.placed):
         return
-    at = embeddings._sharding_types.index(TABLE_WISE)
-    group = embeddings._env.process_group
-    assert group is not None
+    index, group = embeddings.sharding_types.index(TABLE_WISE), embeddings.env.process_group
     if request.exchange != ALL_TO_ALL or not request.overlap:
-        configs_of_rank = embeddings._embedding_shardings[at]._grouped_embedding_configs_per_rank
+        configs_of_rank = tables_of_ranks(embeddings.shardings[index])
         tables = [[t.num_features() * t.local_cols for g in of_rank for t in g.embedding_tables] for of_rank in configs_of_rank]
         columns = [sum(own) for own in tables]
         pieces = [[width] for width in columns] if request.exchange == "fused_scatter" else tables
         scatters = [(rank, width) for rank, own in enumerate(pieces) for width in own if width]
-        way = AllToAll(group, tuple(columns)) if request.exchange == ALL_TO_ALL else Scatters(group, scatters)
-        embeddings._output_dists[at] = PooledExchange(way, request.formats, request.overlap)
-    embeddings._output_dists[at] = Timed(embeddings._output_dists[at])
+        pooled_dist = AllToAll(group, tuple(columns)) if request.exchange == ALL_TO_ALL else Scatters(group, scatters)
+        embeddings.output_dists[index] = PooledExchange(pooled_dist, request.formats, request.overlap)
+    embeddings.output_dists[index] = Timed(embeddings.output_dists[index])
 
 
 EXECUTION = Execution(run, finish=exchange_by)

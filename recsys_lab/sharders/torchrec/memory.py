@@ -30,6 +30,7 @@ class AsStored(EmbeddingEnumerator):
     ) -> None:
         super().__init__(topology, batch_size, constraints, once_per_size(topology, constraints))
         self._uncounted = {table.name: uncounted_bytes(table, optimizer) for table in tables}
+        self._on_gpu = topology.compute_device == "cuda"
 
     def enumerate(self, module: nn.Module, sharders: list[ModuleSharder[nn.Module]]) -> list[ShardingOption]:
         options = super().enumerate(module, sharders)
@@ -39,8 +40,7 @@ class AsStored(EmbeddingEnumerator):
             for shard in option.shards:
                 uncounted = shard.size[0] * shard.size[1] * self._uncounted[option.name]
                 assert shard.storage is not None
-                on_gpu = self._compute_device == "cuda"
-                shard.storage += Storage(hbm=uncounted if on_gpu else 0, ddr=0 if on_gpu else uncounted)
+                shard.storage += Storage(hbm=uncounted if self._on_gpu else 0, ddr=0 if self._on_gpu else uncounted)
         return options
 
 

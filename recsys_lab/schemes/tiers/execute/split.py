@@ -30,7 +30,7 @@ class TierPart:
     """The ids of one tier. `features`: those whose table has rows there, with ids that number the tier's rows from 0."""
 
     features: KeyedJaggedTensor
-    order: torch.Tensor  # [n]: the place of each among all N ids
+    order: torch.Tensor  # [n]: the position of each among all N ids
 
 
 class TierSplit:
@@ -72,7 +72,7 @@ class TierSplit:
         """Of a whole batch, what this splits."""
         return only(batch, self.features)
 
-    def place(self, batch: KeyedJaggedTensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def tier_and_row(self, batch: KeyedJaggedTensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(index of the tier among TIERS, row within the tier) of each id; int8 [N], int64 [N]. `batch` has `features`, in this order."""
         ids = batch.values()
         per_feature = batch.offsets()[:: batch.stride()].diff()
@@ -83,7 +83,7 @@ class TierSplit:
         return torch.where(is_hot, self._tier[at], 2), torch.where(is_hot, self._local[at], cold)
 
     def parts(self, batch: KeyedJaggedTensor, tier: torch.Tensor, row: torch.Tensor) -> dict[str, TierPart]:
-        """A part for each tier that has rows, in the order of TIERS; `tier` and `row` as `place` gives them."""
+        """A part for each tier that has rows, in the order of TIERS; `tier` and `row` as `tier_and_row` gives them."""
         offsets, samples = batch.offsets().to(torch.int64), batch.stride()
         parts = {}
         for name, positions in self._positions.items():
@@ -113,12 +113,12 @@ def remaps_of(request: Request) -> dict[str, Remap]:
             )
         ids = np.asarray(hot_rows[table.name] if hot else [], np.int64)
         remaps[table.name] = Remap.of(table.name, ids, rows[REPLICATED], rows[HOST_SHARDED], request.plan.ranks_per_host, table.rows)
-    _check_alike(remaps, request.device)
+    _check_same_on_all_ranks(remaps, request.device)
     return remaps
 
 
-def _check_alike(remaps: Mapping[str, Remap], device: torch.device) -> None:
-    """Ranks that send one id to different places would train nonsense, or wait for ever."""
+def _check_same_on_all_ranks(remaps: Mapping[str, Remap], device: torch.device) -> None:
+    """Ranks that send one id to different ranks would train nonsense, or wait for ever."""
     digest = hashlib.blake2b(digest_size=7)
     for name, remap in sorted(remaps.items()):
         digest.update(name.encode() + remap.sorted_ids.tobytes() + remap.position.tobytes())

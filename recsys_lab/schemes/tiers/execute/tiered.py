@@ -25,11 +25,11 @@ import torch
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 
-from recsys_lab.executor.collection import InputDistribution, TorchRecPart, shard_collection
+from recsys_lab.executor.collection import CollectionInput, TorchRecPart, shard_collection
 from recsys_lab.executor.execution import Config, Part, Request, keyed
 from recsys_lab.executor.groups import env_of, own_group
 from recsys_lab.executor.lookup import BatchedLookup
-from recsys_lab.executor.replicas import Replicas
+from recsys_lab.executor.replicas import ReplicaGroup
 from recsys_lab.executor.table_batch import HeldShard, TableBatch
 from recsys_lab.executor.torchrec_plan import to_torchrec
 from recsys_lab.models.table_configs import format_of
@@ -60,13 +60,13 @@ def parts_of(request: Request) -> tuple[dict[str, TorchRecPart], dict[str, Batch
         begin = {table: sum(counts[: TIERS.index(tier)]) for table, counts in rows.items()}  # the first of the tier's rows
         group, replicas = map(own_group, _ranks(request.plan, tier))
         if group is None:
-            alike = None if replicas is None else Replicas(replicas, request.formats.gradients)
-            at_home[tier] = BatchedLookup([_whole_tier(config, begin[config.name]) for config in own], device, alike)
+            replica_group = None if replicas is None else ReplicaGroup(replicas, request.formats.gradients)
+            at_home[tier] = BatchedLookup([_whole_tier(config, begin[config.name]) for config in own], device, replica_group)
             continue
         tables = [request.plan.by_table[config.name][0].with_rows(config.num_embeddings) for config in own]
         blocks = to_torchrec([in_row_blocks(table, range(group.size())) for table in tables], group.size(), device.type)
-        alike_of = {} if replicas is None else {ROW_WISE: replicas}
-        exchanged[tier] = shard_collection(own, blocks, env_of(group), device, alike_of, request.formats)
+        replica_groups = {} if replicas is None else {ROW_WISE: replicas}
+        exchanged[tier] = shard_collection(own, blocks, env_of(group), device, replica_groups, request.formats)
         for batch in exchanged[tier].batches:  # whose rows are to be numbered as the table's, not the tier's
             moved = [(shard, begin[shard.table]) for shard in batch.shards]
             batch.shards = [replace(s, row_start=first + s.row_start, row_stop=first + s.row_stop) for s, first in moved]
@@ -94,16 +94,16 @@ def _whole_tier(config: Config, begin: int) -> HeldShard:
 
 
 @dataclass(frozen=True)
-class Tiered:
-    """A batch cut by tier (`tier` of each of its ids). The ids of the tiers that are exchanged are on their way."""
+class PendingTiers:
+    """A batch cut by tier (`tier` of each of its ids). `inputs`: of the tiers that are exchanged, their ids under way."""
 
     batch: KeyedJaggedTensor
     tier: torch.Tensor
     parts: dict[str, TierPart]
-    begun: dict[str, InputDistribution]
+    inputs: dict[str, CollectionInput]
 
     def send(self) -> None:
-        for one in self.begun.values():
+        for one in self.inputs.values():
             one.send()
 
     def lengths(self, features: list[str]) -> dict[str, torch.Tensor]:
@@ -129,61 +129,64 @@ class TieredEmbeddings(Part):
         exchanged = [batch for part in self._exchanged.values() for batch in part.batches]
         return exchanged + [batch for lookup in self._at_home.values() for batch in lookup.batches]
 
-    def begin(self, sparse: KeyedJaggedTensor) -> Tiered:
+    def start_input_dist(self, sparse: KeyedJaggedTensor) -> PendingTiers:
         batch = self._split.own_features(sparse)
-        tier, row = self._split.place(batch)
+        tier, row = self._split.tier_and_row(batch)
         parts = self._split.parts(batch, tier, row)
-        return Tiered(batch, tier, parts, {name: one.begin(parts[name].features) for name, one in self._exchanged.items()})
+        inputs = {name: one.start_input_dist(parts[name].features) for name, one in self._exchanged.items()}
+        return PendingTiers(batch, tier, parts, inputs)
 
-    def issue(self, begun: Tiered) -> Callable[[], Any]:
-        self._watch.see(begun.batch, begun.tier)
-        under_way = {name: part.issue(begun.begun[name]) for name, part in self._exchanged.items()}
-        home = {name: look_up(begun.parts[name].features) for name, look_up in self._at_home.items()}
-        return partial(self._added_up if self._pooled else self._in_places, begun, home, under_way)
+    def start_output_dist(self, pending: PendingTiers) -> Callable[[], Any]:
+        self._watch.see(pending.batch, pending.tier)
+        outputs = {name: part.start_output_dist(pending.inputs[name]) for name, part in self._exchanged.items()}
+        at_home = {name: look_up(pending.parts[name].features) for name, look_up in self._at_home.items()}
+        return partial(self._added_up if self._pooled else self._in_sequence, pending, at_home, outputs)
 
-    def _added_up(self, begun: Tiered, home: Mapping[str, torch.Tensor], under_way: Mapping[str, Callable[[], KeyedTensor]]) -> KeyedTensor:
+    def _added_up(
+        self, batch: PendingTiers, at_home: Mapping[str, torch.Tensor], outputs: Mapping[str, Callable[[], KeyedTensor]]
+    ) -> KeyedTensor:
         """Pooled rows of all tiers, a mean divided by its bag's length."""
-        pooled = [wait().to_dict() for wait in under_way.values()]
-        for name, matrix in home.items():
-            features = begun.parts[name].features.keys()
+        pooled = [wait().to_dict() for wait in outputs.values()]
+        for name, matrix in at_home.items():
+            features = batch.parts[name].features.keys()
             pooled.append(dict(zip(features, matrix.split([self._dims[f] for f in features], dim=1))))
         summed: dict[str, torch.Tensor] = {}
         for tier in pooled:
             summed |= {feature: summed[feature] + rows if feature in summed else rows for feature, rows in tier.items()}
-        lengths = begun.lengths(self._split.features)
+        lengths = batch.lengths(self._split.features)
         summed |= {feature: summed[feature] / lengths[feature].clamp(min=1).unsqueeze(1) for feature in self._means}
         return keyed(summed, self._dims)
 
-    def _in_places(self, begun: Tiered, home: Mapping[str, torch.Tensor], under_way: Mapping[str, Callable[[], dict]]) -> dict:
+    def _in_sequence(self, batch: PendingTiers, at_home: Mapping[str, torch.Tensor], outputs: Mapping[str, Callable[[], dict]]) -> dict:
         """Rows of all tiers, each where its id stands in the sequence."""
-        rows = dict(home)
-        for name, wait in under_way.items():
-            arrived = wait()
-            rows[name] = torch.cat([arrived[feature].values() for feature in begun.parts[name].features.keys()])
-        merged = to_places([part.order for part in begun.parts.values()], [rows[name] for name in begun.parts])
-        sequences = dict(zip(self._split.features, merged.split(begun.batch.length_per_key())))
-        lengths = begun.lengths(self._split.features)
+        rows = dict(at_home)
+        for name, wait in outputs.items():
+            of_feature = wait()
+            rows[name] = torch.cat([of_feature[feature].values() for feature in batch.parts[name].features.keys()])
+        merged = merge_rows([part.order for part in batch.parts.values()], [rows[name] for name in batch.parts])
+        sequences = dict(zip(self._split.features, merged.split(batch.batch.length_per_key())))
+        lengths = batch.lengths(self._split.features)
         return {feature: JaggedTensor(sequences[feature], lengths=lengths[feature]) for feature in self._dims}
 
 
-def to_places(places: Sequence[torch.Tensor], rows: Sequence[torch.Tensor]) -> torch.Tensor:
-    """[N, D] with `rows[k]` [n, D] at `places[k]` [n]. Together the places are 0 to N - 1, each once."""
-    return _ToPlaces.apply(len(places), *places, *rows)
+def merge_rows(positions: Sequence[torch.Tensor], rows: Sequence[torch.Tensor]) -> torch.Tensor:
+    """[N, D] with `rows[k]` [n, D] at `positions[k]` [n]. Together the positions are 0 to N - 1, each once."""
+    return _MergeRows.apply(len(positions), *positions, *rows)
 
 
-class _ToPlaces(torch.autograd.Function):
-    """One copy each way, and the same bits every time: no two rows go to one place."""
+class _MergeRows(torch.autograd.Function):
+    """One copy in each direction, and the same bits every time: no two rows go to one position."""
 
     @staticmethod
     def forward(ctx, parts: int, *both: torch.Tensor) -> torch.Tensor:
-        places, rows = both[:parts], both[parts:]
-        ctx.save_for_backward(*places)
-        merged = rows[0].new_empty(sum(len(part) for part in places), rows[0].shape[1])
-        for place, part in zip(places, rows):
-            merged.index_copy_(0, place, part)
+        positions, rows = both[:parts], both[parts:]
+        ctx.save_for_backward(*positions)
+        merged = rows[0].new_empty(sum(len(part) for part in positions), rows[0].shape[1])
+        for position, part in zip(positions, rows):
+            merged.index_copy_(0, position, part)
         return merged
 
     @staticmethod
     def backward(ctx, grad: torch.Tensor):
-        places = ctx.saved_tensors
-        return (None, *(None for _ in places), *(grad.index_select(0, place) for place in places))
+        positions = ctx.saved_tensors
+        return (None, *(None for _ in positions), *(grad.index_select(0, position) for position in positions))

@@ -23,7 +23,7 @@ class TierWatch(Watch):
         self.keep_ids(0)
 
     def see(self, batch: KeyedJaggedTensor, tier: torch.Tensor) -> None:
-        """`batch` has the split's features in its order; `tier` int8 [N] as `TierSplit.place` gives it."""
+        """`batch` has the split's features in its order; `tier` int8 [N] as `TierSplit.tier_and_row` gives it."""
         if not torch.is_grad_enabled():
             return
         per_feature = batch.offsets()[:: batch.stride()].diff()
@@ -36,7 +36,7 @@ class TierWatch(Watch):
     def hook(self, _: nn.Module, inputs: tuple[KeyedJaggedTensor]) -> None:
         """Before the forward pass of a collection that does not split its ids."""
         batch = self._split.own_features(inputs[0])
-        self.see(batch, self._split.place(batch)[0])
+        self.see(batch, self._split.tier_and_row(batch)[0])
 
     def lookups(self, reset: bool = False) -> dict[str, dict[str, int]]:
         counts = self._counts.tolist()
@@ -60,7 +60,7 @@ class TierWatch(Watch):
 
     def _keep(self, ids: torch.Tensor, table: torch.Tensor, counts: torch.Tensor) -> None:
         """`ids` [N] of `table` [N], table after table, `counts` of each: behind those that are there, over the oldest."""
-        place = torch.arange(len(ids), device=ids.device).sub_((counts.cumsum(0) - counts)[table])
-        ring = (self._totals[table] + place).remainder_(self._limit).add_(table * self._limit)
-        self._rings[torch.where(place >= (counts - self._limit)[table], ring, len(self._rings) - 1)] = ids.to(self._rings.dtype)
+        position = torch.arange(len(ids), device=ids.device).sub_((counts.cumsum(0) - counts)[table])
+        ring = (self._totals[table] + position).remainder_(self._limit).add_(table * self._limit)
+        self._rings[torch.where(position >= (counts - self._limit)[table], ring, len(self._rings) - 1)] = ids.to(self._rings.dtype)
         self._totals += counts

@@ -56,8 +56,8 @@ class FeatureDistribution:
         return _parts_of(bags, self._send)
 
 
-class OnTheWay:
-    """A batch's ids on their way: how many go where, then lengths and ids."""
+class PendingFeatures:
+    """A batch's ids under way: how many go where, then lengths and ids."""
 
     def __init__(self, distribution: FeatureDistribution, batch: KeyedJaggedTensor):
         self._to, self._bags = distribution, distribution.cut(batch)
@@ -67,7 +67,7 @@ class OnTheWay:
         self._works: list[Any] = [dist.all_to_all_single(self._received, self._sent, group=distribution.group, async_op=True)]
 
     def send(self) -> None:
-        self._wait()
+        self._complete()
         sent, received = torch.stack([self._sent, self._received]).tolist()
         (lengths, ids), to, own = self._bags, self._to, [self._to.own] * len(sent)
         self._incoming = lengths.new_empty(sum(own), lengths.shape[1]), ids.new_empty(sum(received))
@@ -76,14 +76,14 @@ class OnTheWay:
             dist.all_to_all_single(self._incoming[1], ids, received, sent, group=to.group, async_op=True),
         ]
 
-    def received(self) -> KeyedJaggedTensor:
+    def wait(self) -> KeyedJaggedTensor:
         """What this rank looks up. Each of its K slots has the bags of all ranks' samples, rank after rank in the distribution's order."""
-        self._wait()
+        self._complete()
         lengths, ids = _parts_of(self._incoming, self._to.arrive, len(self._incoming[1]))
         keys = [str(slot) for slot in range(self._to.own)]
         return KeyedJaggedTensor(keys, ids, lengths=lengths.reshape(-1), stride=len(self._to.slots_of) * lengths.shape[1])
 
-    def _wait(self) -> None:
+    def _complete(self) -> None:
         for work in self._works:
             work.wait()
 

@@ -46,12 +46,12 @@ class InsideSite(torch.autograd.Function):
     @staticmethod
     def forward(ctx, inside: Inside, rows: torch.Tensor, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         ctx.inside, whole, codec = inside, inside.whole, inside.formats.forward
-        under_way = whole.spread(codec.encode(rows[:, : whole.own].contiguous()))
+        pending = whole.forward_dist(codec.encode(rows[:, : whole.own].contiguous()))
         summed = rows.new_empty(len(rows) // len(whole.columns), inside.parts + inside.counts, dtype=codec.dtype)
         if inside.parts:
             parts = codec.encode(torch.cat([rows[:, whole.own :], counts], dim=1))
-            under_way.works.append(dist.reduce_scatter_tensor(summed, parts, group=whole.group, async_op=True))
-        arrived = codec.decode(under_way.joined())
+            pending.works.append(dist.reduce_scatter_tensor(summed, parts, group=whole.group, async_op=True))
+        arrived = codec.decode(pending.joined())
         parts, lengths = codec.decode(summed).split([inside.parts, inside.counts], dim=1)
         ctx.mark_non_differentiable(lengths)
         return arrived, parts, lengths
@@ -59,13 +59,13 @@ class InsideSite(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad_whole: torch.Tensor, grad_parts: torch.Tensor, _: torch.Tensor):
         inside, whole, codec = ctx.inside, ctx.inside.whole, ctx.inside.formats.backward
-        places = len(whole.columns)
-        under_way = whole.collect(codec.encode(grad_whole / places))
-        parts = grad_parts.new_empty(places * len(grad_parts), inside.parts, dtype=codec.dtype)
+        ranks = len(whole.columns)
+        pending = whole.backward_dist(codec.encode(grad_whole / ranks))
+        parts = grad_parts.new_empty(ranks * len(grad_parts), inside.parts, dtype=codec.dtype)
         if inside.parts:
-            own_parts = codec.encode((grad_parts / places).contiguous())
-            under_way.works.append(dist.all_gather_into_tensor(parts, own_parts, group=whole.group, async_op=True))
-        return None, torch.cat([codec.decode(under_way.joined()), codec.decode(parts)], dim=1), None
+            own_parts = codec.encode((grad_parts / ranks).contiguous())
+            pending.works.append(dist.all_gather_into_tensor(parts, own_parts, group=whole.group, async_op=True))
+        return None, torch.cat([codec.decode(pending.joined()), codec.decode(parts)], dim=1), None
 
 
 class BetweenPeers(torch.autograd.Function):
@@ -74,10 +74,10 @@ class BetweenPeers(torch.autograd.Function):
     @staticmethod
     def forward(ctx, peers: AllToAll, rows: torch.Tensor, formats: WireFormats) -> tuple[torch.Tensor, ...]:
         ctx.peers, ctx.codec = peers, formats.backward
-        arrived = peers.spread(formats.forward.encode(rows.contiguous())).wait()
+        arrived = peers.forward_dist(formats.forward.encode(rows.contiguous())).wait()
         return tuple(formats.forward.decode(part) for part in arrived)
 
     @staticmethod
     def backward(ctx, *grads: torch.Tensor):
         sent = ctx.codec.encode(torch.cat(grads, dim=1).div_(len(grads)))
-        return None, ctx.codec.decode(ctx.peers.collect(sent).joined()), None
+        return None, ctx.codec.decode(ctx.peers.backward_dist(sent).joined()), None

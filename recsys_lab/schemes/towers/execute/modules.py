@@ -46,7 +46,7 @@ class _Towers(nn.ModuleDict):
 
 
 def _columns(module: nn.Module, layout: Layout, tower: int) -> int:
-    """O: what the module gives for a sample, found without computing anything."""
+    """O: what the module gives for a sample, without computing anything."""
     features = layout.plan.towers[tower]
     rows = torch.empty(2, len(features), layout.dims[features[0]], device="meta")
     with torch.no_grad():

@@ -26,7 +26,7 @@ from recsys_lab.executor.groups import own_group
 from recsys_lab.executor.lookup import BatchedLookup
 from recsys_lab.executor.table_batch import HeldShard, TableBatch
 from recsys_lab.models.table_configs import format_of
-from recsys_lab.schemes.towers.execute.distribute import FeatureDistribution, OnTheWay
+from recsys_lab.schemes.towers.execute.distribute import FeatureDistribution, PendingFeatures
 from recsys_lab.schemes.towers.execute.exchange import BetweenPeers, Inside, InsideSite, peer_order
 from recsys_lab.schemes.towers.execute.modules import SiteModules
 from recsys_lab.schemes.towers.layout import Layout, columns_of
@@ -72,12 +72,12 @@ class SPTT(Part):
     def batches(self) -> list[TableBatch]:
         return self._lookup.batches
 
-    def begin(self, sparse: KeyedJaggedTensor) -> OnTheWay:
-        return OnTheWay(self._distribution, sparse)  # a
+    def start_input_dist(self, sparse: KeyedJaggedTensor) -> PendingFeatures:
+        return PendingFeatures(self._distribution, sparse)  # a
 
-    def issue(self, begun: OnTheWay) -> Callable[[], KeyedTensor | list[torch.Tensor]]:
+    def start_output_dist(self, pending: PendingFeatures) -> Callable[[], KeyedTensor | list[torch.Tensor]]:
         """Nobody needs to wait: the last exchange does."""
-        rows, counts = self._look_up(begun.received())  # b
+        rows, counts = self._look_up(pending.wait())  # b
         if self._layout.plan.permute == "rows":
             sites = self._layout.sites
             rows, counts = (peer_order(part, sites.count, sites.ranks) for part in (rows, counts))  # c
@@ -141,13 +141,13 @@ class _Shuffle:
         blocks = layout.blocks[ranks[0]]
         self._widths = [slot.shard.cols for slot in whole], [slot.table.dim for slot in blocks]
         self._mean = [slot.table.pooling == "mean" for slot in blocks]
-        places: dict[str, list[tuple[int, int]]] = {}
+        pieces_of: dict[str, list[tuple[int, int]]] = {}
         for i, slot in enumerate(whole):
-            places.setdefault(slot.feature, []).append((slot.shard.col_start, i))
+            pieces_of.setdefault(slot.feature, []).append((slot.shard.col_start, i))
         for i, slot in enumerate(blocks, start=len(whole)):
-            places[slot.feature] = [(0, i)]
+            pieces_of[slot.feature] = [(0, i)]
         #: Of each tower, the pieces that its features are made of, in order.
-        self._pieces = [[i for feature in tower for _, i in sorted(places[feature])] for tower in towers]
+        self._pieces = [[i for feature in tower for _, i in sorted(pieces_of[feature])] for tower in towers]
         of_tower = [[layout.dims[feature] for feature in tower] for tower in towers]
         self._features = [len(dims) if len(set(dims)) == 1 else 0 for dims in of_tower]
 

@@ -16,38 +16,39 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import accumulate
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from recsys_lab.base.environment import COLLECTIVES, SHARED_MEMORY, word_of
+from recsys_lab.executor.torch_private import after_backward_pass, in_backward_pass
 from recsys_lab.kernels.build import CannotBuild, library
 
 #: Bytes of messages that a rank may have posted and others have not read. Only what was touched takes memory.
 CAPACITY = 1 << 36
 #: Bytes from which each rank adds up a part of a sum for all; below, everyone adds up everything.
 SHARED_SUM = 1 << 17
-LATE, DEAD = 1, 2  # as csrc/exchange.cpp numbers them
+TIMED_OUT, PEER_DIED = 1, 2  # as csrc/exchange.cpp numbers them
 
 
 @functools.cache
 def _library() -> Any:
     """The kernels with the exchange among them; None where this machine has none."""
     try:
-        found = library()
+        kernels = library()
     except CannotBuild:
         return None
-    if not hasattr(found, "exchange_open"):  # not Linux
+    if not hasattr(kernels, "exchange_open"):  # not Linux
         return None
-    number, place, seconds = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
-    who, when = ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_int64)
-    found.exchange_bytes.restype = ctypes.c_int64
-    found.exchange_open.restype = ctypes.c_void_p
-    found.exchange_post.argtypes = [place, number, place, place, place, seconds]
-    found.exchange_take.argtypes = [place, number, place, place, place, seconds, who, when]
-    found.exchange_sum.argtypes = [place, number, place, place, number, number, number, seconds, who, when]
-    return found
+    number, address, seconds = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
+    peer, posted = ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_int64)
+    kernels.exchange_bytes.restype = ctypes.c_int64
+    kernels.exchange_open.restype = ctypes.c_void_p
+    kernels.exchange_post.argtypes = [address, number, address, address, address, seconds]
+    kernels.exchange_take.argtypes = [address, number, address, address, address, seconds, peer, posted]
+    kernels.exchange_sum.argtypes = [address, number, address, address, number, number, number, seconds, peer, posted]
+    return kernels
 
 
 def shared_memory(store: dist.Store, rank: int, size: int, timeout: timedelta) -> SharedMemory | None:
@@ -63,10 +64,10 @@ def shared_memory(store: dist.Store, rank: int, size: int, timeout: timedelta) -
     try:
         own = os.memfd_create("recsys_lab")
         os.ftruncate(own, _library().exchange_bytes(ctypes.c_int64(CAPACITY)))
-        place = f"/proc/{os.getpid()}/fd/{own}"
+        path = f"/proc/{os.getpid()}/fd/{own}"
     except (OSError, AttributeError):
-        place = ""
-    store.set(f"outbox{rank}", place)
+        path = ""
+    store.set(f"outbox{rank}", path)
     handle = None
     try:
         files = [os.open(store.get(f"outbox{other}").decode(), os.O_RDWR | os.O_CLOEXEC) for other in range(size)]
@@ -105,9 +106,9 @@ class SharedMemory:
         """Waits for what the others posted for this rank. Returns when the last of it was there, by `time.perf_counter`."""
         return self._wait(self._take, number, address, self._longs(*starts), self._longs(*sizes))
 
-    def sum(self, number: int, mine: torch.Tensor, out: torch.Tensor, begin: int, end: int) -> float:
-        """In `out`: elements `begin` to `end` of the sum over ranks, all of which posted theirs, as this one `mine`. As `take`."""
-        return self._wait(self._sum, number, mine.data_ptr(), out.data_ptr(), mine.numel(), begin, end)
+    def sum(self, number: int, posted: torch.Tensor, out: torch.Tensor, begin: int, end: int) -> float:
+        """In `out`: elements `begin` to `end` of the sum over ranks, of what each has posted, this rank `posted`. As `take`."""
+        return self._wait(self._sum, number, posted.data_ptr(), out.data_ptr(), posted.numel(), begin, end)
 
     def _wait(self, function: Any, *arguments: Any) -> float:
         peer, posted_ns = ctypes.c_int(), ctypes.c_int64()
@@ -118,16 +119,16 @@ class SharedMemory:
 
 
 def _failure(code: int, peer: int) -> str:
-    """In gloo's words, by which a lost rank is recognised."""
-    if code == LATE:
+    """Gloo's messages, by which a lost rank is recognised."""
+    if code == TIMED_OUT:
         return f"Timed out waiting for rank {peer} of the group in shared memory"
-    if code == DEAD:
+    if code == PEER_DIED:
         return f"Connection closed by peer: the process of rank {peer} of the group ended"
     return f"rank {peer} of the group put in another number of bytes than this rank expects"
 
 
-class Late(dist.Work):
-    """A collective that is copied or added up where it is waited for, into `results`. Nothing of it runs beside the caller.
+class DeferredWork(dist.Work):
+    """A collective that copies or adds up in `wait`, into `results`. Nothing of it runs beside the caller.
 
     `ended`: when it would have ended without a wait for it, by `time.perf_counter`.
     """
@@ -142,8 +143,8 @@ class Late(dist.Work):
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         if self._take is not None:
             began, (take, self._take) = time.perf_counter(), (self._take, None)
-            there = max(take(), self._issued)
-            self.ended = time.perf_counter() - max(0.0, began - there)
+            arrived = max(take(), self._issued)
+            self.ended = time.perf_counter() - max(0.0, began - arrived)
             if self._future is not None:
                 self._future.set_result(self._results)
         return True
@@ -152,17 +153,17 @@ class Late(dist.Work):
         return self._take is None
 
     def get_future(self) -> Any:
-        """For who waits in C++, as DistributedDataParallel does at the end of a backward pass. Just before, it is waited for here, so that
-        its error is the pass's. Outside of a backward pass that is now.
+        """For callers that wait in C++, as DistributedDataParallel does at the end of a backward pass. This waits just before, so that its
+        error is the pass's. Outside of a backward pass it waits at once.
         """
         if self._future is None:
             self._future = torch.futures.Future()
             if self._take is None:
                 self._future.set_result(self._results)
-            elif torch._C._current_graph_task_id() < 0:
-                self.wait()
+            elif in_backward_pass():
+                after_backward_pass(self.wait)
             else:
-                torch.autograd.Variable._execution_engine.queue_callback(cast(Any, self.wait))
+                self.wait()
         return self._future
 
 
@@ -176,20 +177,26 @@ class SharedMemoryGroup:
         return getattr(self.inner, name)
 
     def all_to_all_single(
-        self, output: torch.Tensor, input: torch.Tensor, takes: Sequence[int], sends: Sequence[int], *options: Any, **named: Any
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        output_splits: Sequence[int],
+        input_splits: Sequence[int],
+        *options: Any,
+        **named: Any,
     ) -> dist.Work:
         """As dist.all_to_all_single. Splits count along the first dimension; none: even ones."""
         if not _plain(output, input):
-            return self.inner.all_to_all_single(output, input, takes, sends, *options, **named)
-        memory, sent = self.memory, input
-        sizes, starts = _bytes(sent, sends, memory.size)
-        taken, places = _bytes(output, takes, memory.size)
+            return self.inner.all_to_all_single(output, input, output_splits, input_splits, *options, **named)
+        memory = self.memory
+        sizes, starts = _bytes(input, input_splits, memory.size)
+        output_sizes, output_starts = _bytes(output, output_splits, memory.size)
         number, rank = memory.numbers(1), memory.rank
-        memory.post(number, sent.data_ptr(), starts, sizes)
-        if sizes[rank] != taken[rank]:
+        memory.post(number, input.data_ptr(), starts, sizes)
+        if sizes[rank] != output_sizes[rank]:
             raise RuntimeError(_failure(-1, rank))
-        ctypes.memmove(output.data_ptr() + places[rank], sent.data_ptr() + starts[rank], sizes[rank])
-        return Late(lambda: memory.take(number, output.data_ptr(), places, taken))
+        ctypes.memmove(output.data_ptr() + output_starts[rank], input.data_ptr() + starts[rank], sizes[rank])
+        return DeferredWork(lambda: memory.take(number, output.data_ptr(), output_starts, output_sizes))
 
     def allreduce(self, tensors: Any, *options: Any, **named: Any) -> dist.Work:
         """As dist.all_reduce. Only sums of FP32 are here."""
@@ -197,15 +204,14 @@ class SharedMemoryGroup:
         if tensor is None or not _summed(tensor, options):
             return self.inner.allreduce(tensors, *options, **named)
         memory, count = self.memory, tensor.numel()
-        several = count * 4 >= SHARED_SUM and memory.size > 2
-        number = memory.numbers(2 if several else 1)
-        all_of_it = [count * 4] * memory.size
-        memory.post(number, tensor.data_ptr(), [0] * memory.size, all_of_it)
+        divided = count * 4 >= SHARED_SUM and memory.size > 2
+        number = memory.numbers(2 if divided else 1)
+        memory.post(number, tensor.data_ptr(), [0] * memory.size, [count * 4] * memory.size)
 
-        def everything() -> float:
+        def sum_all() -> float:
             return memory.sum(number, tensor, tensor, 0, count)
 
-        def shared() -> float:
+        def sum_own_chunk() -> float:
             chunks = [_chunk(count, memory.size, rank) for rank in range(memory.size)]
             begin, end = chunks[memory.rank]
             memory.sum(number, tensor, tensor.view(-1)[begin:end], begin, end)
@@ -213,7 +219,7 @@ class SharedMemoryGroup:
             starts, sizes = [4 * begin for begin, _ in chunks], [4 * (end - begin) for begin, end in chunks]
             return memory.take(number + 1, tensor.data_ptr(), starts, sizes)
 
-        return Late(shared if several else everything, tensor)
+        return DeferredWork(sum_own_chunk if divided else sum_all, tensor)
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, *options: Any, **named: Any) -> dist.Work:
         """As dist.reduce_scatter_tensor. Only sums of FP32 are here; gloo makes an all-reduce of them, and so its bits."""
@@ -222,17 +228,17 @@ class SharedMemoryGroup:
         memory, count = self.memory, output.numel()
         number, begin = memory.numbers(1), memory.rank * count
         memory.post(number, input.data_ptr(), [0] * memory.size, [input.numel() * 4] * memory.size)
-        return Late(lambda: memory.sum(number, input, output, begin, begin + count))
+        return DeferredWork(lambda: memory.sum(number, input, output, begin, begin + count))
 
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, *options: Any, **named: Any) -> dist.Work:
         """As dist.all_gather_into_tensor."""
         if not _plain(output, input):
             return self.inner.all_gather_single(output, input, *options, **named)
         memory, size = self.memory, input.numel() * input.element_size()
-        number, places = memory.numbers(1), [rank * size for rank in range(memory.size)]
+        number, starts = memory.numbers(1), [rank * size for rank in range(memory.size)]
         memory.post(number, input.data_ptr(), [0] * memory.size, [size] * memory.size)
-        ctypes.memmove(output.data_ptr() + places[memory.rank], input.data_ptr(), size)
-        return Late(lambda: memory.take(number, output.data_ptr(), places, [size] * memory.size))
+        ctypes.memmove(output.data_ptr() + starts[memory.rank], input.data_ptr(), size)
+        return DeferredWork(lambda: memory.take(number, output.data_ptr(), starts, [size] * memory.size))
 
 
 def _plain(*tensors: torch.Tensor) -> bool:

@@ -16,12 +16,10 @@ from pathlib import Path
 
 from recsys_lab.errors import UserError
 
-#: The launcher's word for the cores of this rank alone, or of it and those ranks that have the same.
+#: The launcher's variable: the cores of this rank, and of ranks with the same value; ANY keeps to none.
 OWN, ANY = "RECSYS_LAB_CORES", "any"
 #: What gloo calls its threads, and torch those that run gloo's collectives.
 COMMUNICATION = ("gloo_", "pt_gloo")
-
-
 #: How long a rank may keep a core that it shares: the most that Linux takes.
 TURN_NS = 100_000_000
 #: The number of that system call, which Python does not have.
@@ -74,8 +72,8 @@ def _take_long_turns(thread: int) -> None:
     if number is None or not hasattr(os, "SCHED_BATCH"):
         return
     nice = os.getpriority(os.PRIO_PROCESS, thread)
-    wanted = struct.pack("IIQiIQQQ", 48, os.SCHED_BATCH, 0, nice, 0, TURN_NS, 0, 0)  # Linux's struct sched_attr
-    ctypes.CDLL(None).syscall(number, thread, wanted, 0)  # where it fails, turns are the usual ones
+    attributes = struct.pack("IIQiIQQQ", 48, os.SCHED_BATCH, 0, nice, 0, TURN_NS, 0, 0)  # Linux's struct sched_attr
+    ctypes.CDLL(None).syscall(number, thread, attributes, 0)  # where it fails, turns are the usual ones
 
 
 def threads() -> dict[int, str]:

@@ -9,7 +9,7 @@ import torch
 
 from recsys_lab.base.environment import WORDS
 from recsys_lab.kernels import Lookups, available, bags, dense, rows, torch_embedding
-from recsys_lab.kernels import past_caches as module
+from recsys_lab.kernels.cpu import nontemporal_stores as module
 from tests.kernels.answers import asked_anew_of
 
 pytestmark = pytest.mark.skipif(not available(), reason="no C++ kernels on this machine")
@@ -78,7 +78,7 @@ def test_gradients_of_dots_have_the_same_bits_past_the_caches(monkeypatch, dim):
 
 def test_wrong_ids_are_found_past_the_caches(way):
     weight, offsets = torch.randn(9, 64), torch.arange(6)
-    with pytest.raises(IndexError, match="id 9 at place 3"):
+    with pytest.raises(IndexError, match="id 9 at position 3"):
         bags(weight, Lookups(torch.tensor([0, 8, 1, 9, 2]), offsets))
 
 
@@ -87,15 +87,15 @@ def test_the_other_way_is_taken_only_where_it_is_clearly_faster(monkeypatch, tim
     monkeypatch.setattr(module.native, "evict", lambda _: True)
     monkeypatch.setattr(module, "least_s", lambda *calls, before: times)
     large = torch.empty(module.LARGE // 256, 64)
-    assert module.past_caches((large,), 64) is expected
+    assert module.nontemporal_stores((large,), 64) is expected
 
 
 def test_small_results_and_rows_that_share_lines_are_never_asked_about(monkeypatch):
     monkeypatch.setattr(module, "answers", lambda *_: pytest.fail("measured"))
     room = torch.empty(module.LARGE // 256 + 1, 64)
-    assert not module.past_caches((room[: len(room) // 2],), 64)
-    assert not module.past_caches((room,), 8)
-    assert not module.past_caches((room.view(-1)[1 : 1 - 64].view(-1, 64),), 64)
+    assert not module.nontemporal_stores((room[: len(room) // 2],), 64)
+    assert not module.nontemporal_stores((room,), 8)
+    assert not module.nontemporal_stores((room.view(-1)[1 : 1 - 64].view(-1, 64),), 64)
 
 
 def test_results_stay_in_the_caches_where_those_cannot_be_emptied(monkeypatch):

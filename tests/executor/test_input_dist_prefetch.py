@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from recsys_lab.executor.ahead import AHEAD
 from recsys_lab.executor.groups import close_groups
+from recsys_lab.executor.input_dist_prefetch import AHEAD
 from recsys_lab.executor.recorded import register, start_recording, stop_recording
 from recsys_lab.executor.sharded_model import ShardedModel
 from tests.executor.reference import Sample, samples
@@ -46,17 +46,17 @@ def trained(sharded: ShardedModel, batches: list[Sample], ahead: bool) -> Run:
     parts = [batch.part(dist.get_rank(), dist.get_world_size()) for batch in batches]
     given = [part.sparse for part in parts]
     found = Run({}, [], [])
-    assert sharded.ahead is not None
+    assert sharded.input_dist_prefetch is not None
     for number, part in enumerate(parts):
         start_recording()
         upcoming = given[number + 1] if ahead and number + 1 < len(parts) else None
         if upcoming is not None:
-            sharded.ahead.start(upcoming)
+            sharded.input_dist_prefetch.start(upcoming)
         dense.zero_grad()
         sharded.sparse_optimizer.zero_grad()
         loss = binary_cross_entropy_with_logits(sharded.module(part.dense, given[number].to(torch.device("cpu"))), part.labels)
         if upcoming is not None:
-            sharded.ahead.send()
+            sharded.input_dist_prefetch.send()
         loss.backward()
         dense.step()
         sharded.sparse_optimizer.step()

@@ -1,8 +1,8 @@
-"""Whether large results are written past the caches on this machine. It is measured once, and kept beside the compiled kernels.
+"""Whether large results are written with non-temporal stores, which bypass the caches. It is measured once on a machine, and kept.
 
 A cache reads a line from memory before it is written. A result that the caches cannot hold until it is read gains nothing from that.
-On an Intel Xeon looked-up rows of 27 MB took 0.6 of the time past them. No result depends on the answer. RECSYS_LAB_LARGE_RESULTS decides
-without a measurement: cached or past.
+On an Intel Xeon looked-up rows of 27 MB took 0.6 of the time with non-temporal stores. No result depends on the answer.
+RECSYS_LAB_LARGE_RESULTS decides without a measurement: cached or past.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from recsys_lab.kernels.memory import empty_in_huge_pages
 VARIABLE = "RECSYS_LAB_LARGE_RESULTS"
 #: Bytes from which a result is large.
 LARGE = 1 << 23
-#: Of a cache line. Rows that begin or end within one are never written past the caches.
+#: Of a cache line. Rows that begin or end within one never get non-temporal stores.
 LINE_BYTES = 64
 #: Floats of a looked-up row.
 WIDTH = 128
-#: The least time of the usual way over that past the caches, from which results go past them.
+#: The least time with usual stores over that with non-temporal ones, from which the latter are used.
 LEAST_GAIN = 1.1
-QUESTION = "past_caches"
+QUESTION = "nontemporal_stores"
 
 
-def past_caches(results: Sequence[torch.Tensor], dim: int) -> bool:
-    """Whether all `results`, each [R, ..., C], are to be written past the caches, in rows of `dim` elements. R may have any stride."""
+def nontemporal_stores(results: Sequence[torch.Tensor], dim: int) -> bool:
+    """Whether non-temporal stores write all `results`, each [R, ..., C], in rows of `dim` elements. R may have any stride."""
     large = sum(result.nbytes for result in results) >= LARGE
     return large and all(_in_whole_lines(result, dim) for result in results) and _answer()
 
@@ -52,10 +52,10 @@ def _measured() -> dict[str, bool]:
     count = LARGE // (4 * WIDTH)
     table, result = (empty_in_huge_pages((count, WIDTH), torch.float32).zero_() for _ in range(2))
     order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
-    looked = Lookups(order, torch.arange(count + 1), 1)
+    lookups = Lookups(order, torch.arange(count + 1), 1)
 
-    def run(past: bool) -> None:
-        native.bags(table, looked, result, past_caches=past, threads=1)
+    def run(nontemporal: bool) -> None:
+        native.bags(table, lookups, result, nontemporal=nontemporal, threads=1)
         native.stream_read(result, 1)
 
     def empty_caches() -> None:
@@ -64,5 +64,5 @@ def _measured() -> dict[str, bool]:
 
     if not native.evict(table):
         return {QUESTION: False}
-    usual, past = least_s(partial(run, False), partial(run, True), before=empty_caches)
-    return {QUESTION: usual > LEAST_GAIN * past}
+    usual, other = least_s(partial(run, False), partial(run, True), before=empty_caches)
+    return {QUESTION: usual > LEAST_GAIN * other}

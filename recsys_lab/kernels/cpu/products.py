@@ -5,7 +5,7 @@
 | `widened`: BF16 matrices in FP32, widened before | an Intel Xeon whose AMX is hidden: BF16 takes twice the time |
 | `by_torch`: FP32 products of backward passes through torch, of views | Intel, where torch has MKL; on AMD oneDNN is twice as fast |
 | `by_tiles`: BF16 products by weights through our own kernel | Intel with AMX: oneDNN transposes the gradient first |
-| `by_turning`: the same of wide layers through oneDNN, of a gradient that the ReLU has transposed | Intel with AMX |
+| `by_transposing`: the same of wide layers through oneDNN, of a gradient that the ReLU has transposed | Intel with AMX |
 
 A processor whose BF16 oneDNN does not know (x86 without AVX-512) is not asked: there BF16 is always widened.
 
@@ -27,17 +27,18 @@ from torch import Tensor
 from recsys_lab.kernels import dense
 from recsys_lab.kernels.choice import available
 from recsys_lab.kernels.measured import answers, chosen, least_s
+from recsys_lab.kernels.torch_private import linear_by_onednn
 
 #: By question: the variable that answers it.
 CHOICES = {
     "widened": "RECSYS_LAB_BF16_PRODUCTS",
     "by_torch": "RECSYS_LAB_FP32_PRODUCTS",
     "by_tiles": "RECSYS_LAB_BF16_BY_WEIGHTS",
-    "by_turning": "RECSYS_LAB_BF16_WIDE",
+    "by_transposing": "RECSYS_LAB_BF16_WIDE",
 }
 #: By question: the least time of the usual way over that of the other one, from which the other one is taken. What both do alike is then
 #: not decided by chance. oneDNN's products by weights need a transposed gradient, which costs a tenth of them.
-LEAST_GAIN = {"widened": 1.25, "by_torch": 0.9, "by_tiles": 1.1, "by_turning": 1.1}
+LEAST_GAIN = {"widened": 1.25, "by_torch": 0.9, "by_tiles": 1.1, "by_transposing": 1.1}
 #: B, O and I, of a usual layer and of the least wide one.
 SHAPE = (1024, 1024, 512)
 WIDE_SHAPE = (1024, 1024, 2048)
@@ -50,7 +51,7 @@ def multiplies_bf16() -> bool:
     """Whether oneDNN multiplies BF16 matrices on this processor. torch's own loops over them take 6 to 22 times as long as FP32."""
     one = torch.ones(1, 1, dtype=torch.bfloat16)
     try:
-        torch.ops.mkldnn._linear_pointwise(one, one, None, "none", [], "")
+        linear_by_onednn(one, one)
     except (RuntimeError, AttributeError):  # no such product, or a torch without oneDNN
         return False
     return True
@@ -71,14 +72,14 @@ def by_tiles() -> bool:
     return dense.has_tiles() and _answer("by_tiles")
 
 
-def by_turning() -> bool:
-    """Whether the BF16 product by weights of a layer with WIDE weights is to be oneDNN's, of `dense.relu_backward_turned`'s transpose."""
-    return multiplies_bf16() and available() and _answer("by_turning")
+def by_transposing() -> bool:
+    """Whether oneDNN multiplies the transpose of `dense.relu_backward_transposed`: BF16 products by weights of WIDE layers."""
+    return multiplies_bf16() and available() and _answer("by_transposing")
 
 
-def by_widening(multiply: Callable[..., Tensor], *given: Tensor | None) -> Tensor:
+def by_widening(multiply: Callable[..., Tensor], *tensors: Tensor | None) -> Tensor:
     """What `multiply` makes of the BF16 tensors in FP32, rounded once."""
-    return multiply(*(None if one is None else one.float() for one in given)).bfloat16()
+    return multiply(*(None if one is None else one.float() for one in tensors)).bfloat16()
 
 
 @functools.cache
@@ -95,18 +96,18 @@ def _answers() -> dict[str, bool]:
 def _measured() -> dict[str, bool]:
     n, k, m = SHAPE
     a, b = torch.ones(n, k), torch.ones(k, m)
-    turned = a.t().contiguous().t()  # a view, as the gradient's transpose is
+    transposed = a.t().contiguous().t()  # a view, as the gradient's transpose is
     half = (a.bfloat16(), b.bfloat16())
     ways: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
         "by_torch": (
-            lambda: torch.ops.mkldnn._linear_pointwise(a, b.t(), None, "none", [], ""),
-            lambda: torch.mm(turned, b),
+            lambda: linear_by_onednn(a, b.t()),
+            lambda: torch.mm(transposed, b),
         ),
     }
     if multiplies_bf16():
         ways["widened"] = (lambda: torch.mm(*half), lambda: by_widening(torch.mm, *half))
         if available():
-            ways["by_turning"] = _wide_ways()
+            ways["by_transposing"] = _wide_ways()
     if dense.has_tiles():
         grad, x = a.bfloat16(), torch.ones(n, m, dtype=torch.bfloat16)
         ways["by_tiles"] = (lambda: torch.mm(grad.t(), x), lambda: dense.product_by_weights(grad, x))
@@ -123,10 +124,10 @@ def _measured() -> dict[str, bool]:
 def _wide_ways() -> tuple[Callable[[], object], Callable[[], object]]:
     """Of a wide layer, from the gradient of its ReLU: the best of the usual ways, and oneDNN's product of the transpose."""
     n, outputs, inputs = WIDE_SHAPE
-    grad, made, x = (torch.ones(n, width, dtype=torch.bfloat16) for width in (outputs, outputs, inputs))
+    grad, output, x = (torch.ones(n, width, dtype=torch.bfloat16) for width in (outputs, outputs, inputs))
 
     def usual() -> Tensor:
-        back, _ = dense.relu_backward(grad, made)
+        back, _ = dense.relu_backward(grad, output)
         return dense.product_by_weights(back, x) if dense.has_tiles() else torch.mm(back.t(), x)
 
-    return usual, lambda: torch.mm(dense.relu_backward_turned(grad, made)[1], x)
+    return usual, lambda: torch.mm(dense.relu_backward_transposed(grad, output)[1], x)

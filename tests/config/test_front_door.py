@@ -59,7 +59,7 @@ def output(code: str, *words: str) -> list:
     [
         (["hydra.run.dir={}/run"], 1),
         (["hydra.run.dir={}/run", "cluster=h100", "cluster/device=l4"], 1),
-        (["hydra.run.dir={}/run", "sharder.planner.force.cat_1=row_wise"], 1),
+        (["hydra.run.dir={}/run", "sharder.planner.force.C1=row_wise"], 1),
         (["-m", "hydra.sweep.dir={}/sweep", "model=dcn,dlrm", "seed=1,2"], 5),
     ],
 )
@@ -81,7 +81,7 @@ def test_nothing_of_hydras_inside_is_touched() -> None:
 def test_a_run_leaves_what_hydra_leaves(tmp_path: Path) -> None:
     import run
 
-    words = [*QUIET, "seed=3", "sharder.planner.force.cat_1=row_wise", f"hydra.run.dir={tmp_path / 'run'}"]
+    words = [*QUIET, "seed=3", "sharder.planner.force.C1=row_wise", f"hydra.run.dir={tmp_path / 'run'}"]
     assert run.main(words) == 0
     hydra = {path.name: path.read_text() for path in (tmp_path / "run" / ".hydra").iterdir()}
     assert sorted(hydra) == ["config.yaml", "hydra.yaml", "overrides.yaml"]

@@ -47,7 +47,8 @@ from recsys_lab.record.environment import cpu_model
 from recsys_lab.train.memory import keep_memory, peak_bytes
 from recsys_lab.train.objective import click_loss
 from recsys_lab.train.optimizer import DenseAndTables, dense_optimizer
-from recsys_lab.train.strategy import seed_rank, start_process_group
+from recsys_lab.train.process_group import start_process_group
+from recsys_lab.train.seed import seed_rank
 
 ROOT, CGROUPS = Path(__file__).resolve().parents[2], Path("/sys/fs/cgroup")
 TABLES, DIM, IDS, SKEW, BATCH, RANKS = 8, 64, 10, 1.05, 16384, 2

@@ -27,7 +27,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.interop import torchrec_plans
 from recsys_lab.lightning import ShardedStrategy, whole_weights
 from recsys_lab.lightning.refusals import check_module, check_options
-from recsys_lab.lightning.strategy import _Bags, _Embeddings
+from recsys_lab.lightning.torchrec_executor import BagSharder, SequenceSharder
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.torchrec import TorchRec
@@ -109,7 +109,7 @@ def of_module(module: nn.Module) -> ShardingPlan:
     """On two ranks. Our planners place pooled tables alone, so that sequences take the way of TorchRec's plans."""
     if not isinstance(module, Many):
         return made_plan(1, 2)
-    bags, sequences = _Bags(), _Embeddings()
+    bags, sequences = BagSharder(), SequenceSharder()
     kinds: dict[str, Any] = {"sparse": (bags, {"user": row_wise(), "item": column_wise(ranks=[0, 1]), "country": data_parallel()})}
     kinds |= {"weighted": (bags, {"shop": row_wise()})}
     of_sequences = {"seen": table_wise(rank=1), "liked": row_wise(), "where": column_wise(ranks=[0, 1]), "when": data_parallel()}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from recsys_lab.errors import UserError
 from recsys_lab.train.checkpoint import Piece, Reader, read_trainer, save, whole
 from recsys_lab.train.checkpoint_folder import PARTIAL, clear_partial, latest, remove
-from recsys_lab.train.strategy import ShardedStrategy
+from recsys_lab.train.model_executor import load_random_state
 
 
 def cuts(size: int) -> st.SearchStrategy[list[int]]:
@@ -176,14 +176,10 @@ def test_nothing_is_pickled(tmp_path: Path):
     assert latest(tmp_path) is None and os.listdir(tmp_path) == []
 
 
-def test_a_run_on_a_cpu_goes_on_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_run_on_a_cpu_goes_on_on_a_gpu(tmp_path: Path):
     """Its checkpoint has no random state of a GPU, which then keeps what the seed gave it."""
-    before, nothing = torch.get_rng_state(), None
+    before = torch.get_rng_state()
     save(tmp_path / "step=1", [whole("rng.0", before)], {}, 0, lambda: None)
-    monkeypatch.setattr(ShardedStrategy, "root_device", torch.device("cuda"))
-    monkeypatch.setenv("RANK", "0")
-    strategy = ShardedStrategy(nothing, nothing, 1, 1, nothing)  # type: ignore[arg-type]  # only its random state is wanted
-    strategy._reader = Reader(tmp_path / "step=1")
     torch.rand(3)
-    strategy._load_random_state()
+    load_random_state(Reader(tmp_path / "step=1"), 0, torch.device("cuda"))
     assert torch.equal(torch.get_rng_state(), before)

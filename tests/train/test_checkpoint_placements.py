@@ -5,15 +5,14 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from recsys_lab.plan.tiers import is_tiered, tier_rows
 from recsys_lab.tables import Table
+from recsys_lab.train.model_executor import TrainedModel
 from recsys_lab.train.optimizer import DenseAndTables
-from recsys_lab.train.strategy import ShardedStrategy
 from tests.executor.reference import LR, Sample, samples, train_unsharded
 from tests.executor.sharded import How, build, dense_optimizer_of, gathered, placed, step
 from tests.executor.test_flexshard import POOLED, SEQUENCES
@@ -44,18 +43,15 @@ def go_on(tables: tuple[Table, ...], optimizer: str, leg: Leg, batches: list[Sam
     hot = {name: np.roll(np.arange(sum(r.values())), leg.shift)[: r["replicated"] + r["host_sharded"]] for name, r in sizes.items()}
     sharded = build(tables, made, optimizer, DENSE, hot)
     dense = dense_optimizer_of(sharded)
-    nothing: Any = None
-    strategy = ShardedStrategy(nothing, nothing, 1, 1, nothing)  # of its life only the checkpoints are wanted here
-    strategy.parallel_devices = [torch.device("cpu")] * made.ranks_per_host
-    strategy.sharded, strategy.optimizers = sharded, [DenseAndTables(dense, sharded.sparse_optimizer, LR)]
+    trained = TrainedModel(sharded, DenseAndTables(dense, sharded.sparse_optimizer, LR))
     if leg.load is not None:
-        trainer = strategy.load_checkpoint(leg.load)
-        strategy.load_model_state_dict(trainer)
-        strategy.load_optimizer_state_dict(trainer)
+        checkpoint = trained.load(leg.load)
+        trained.load_weights(checkpoint)
+        trained.load_optimizers(checkpoint)
     loaded = gathered(sharded, tables)
     for batch in batches:
         step(sharded, dense, batch)
-    strategy.save_checkpoint({}, leg.save)
+    trained.save({}, leg.save)
     return loaded, gathered(sharded, tables)
 
 

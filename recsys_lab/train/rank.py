@@ -6,7 +6,8 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -64,8 +65,11 @@ def train_here(job: Job) -> dict[str, Any] | None:
     device = _join(job)
     data = job.experiment.open_data(job.most_rows)
     run = _instantiate(job, data, device)
-    fit(run, job)
-    figures = test(run, job, data)
+    checkpoint = _tidy(job.folder, bool(job.experiment.resume) or FROM_CHECKPOINT in os.environ)
+    with _naming_broken(checkpoint, run.strategy):
+        run.trainer.fit(run.module, run.batches, run.validation, ckpt_path=checkpoint and str(checkpoint))
+    _restore_best(run, job)
+    figures = _test(run, job, data)
     record = _record(run, job, data, figures)
     dist.barrier()
     return record.to_json() if dist.get_rank() == 0 else None
@@ -95,7 +99,7 @@ class Run:
 
     @property
     def trained(self) -> TrainedModel:
-        """There once `fit` has begun."""
+        """There once the trainer has begun to fit."""
         assert isinstance(self.strategy.sharded, TrainedModel)
         return self.strategy.sharded
 
@@ -136,21 +140,25 @@ def _instantiate(job: Job, data: DataSet, device: torch.device) -> Run:
     return Run(trainer, strategy, module, objective, batches, validation, loader, logger, measure, prune, device)
 
 
-def fit(run: Run, job: Job) -> None:
-    """Trains, from the last checkpoint where the run resumes. Ends with the best weights where the config says so."""
-    last = _tidy(job.folder, bool(job.experiment.resume) or FROM_CHECKPOINT in os.environ)
+@contextmanager
+def _naming_broken(checkpoint: Path | None, strategy: ShardedStrategy) -> Iterator[None]:
+    """What goes wrong before training has begun is the checkpoint's."""
     try:
-        run.trainer.fit(run.module, run.batches, run.validation, ckpt_path=None if last is None else str(last))
+        yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        if last is None or run.strategy.has_begun:
+        if checkpoint is None or strategy.has_begun:
             raise
-        raise broken(last, f"{checkpoint_folder.TRAINER_FILE} is of another shape ({type(error).__name__}: {error})") from None
+        raise broken(checkpoint, f"{checkpoint_folder.TRAINER_FILE} is of another shape ({type(error).__name__}: {error})") from None
+
+
+def _restore_best(run: Run, job: Job) -> None:
+    """Training ends with the best weights, where the config says so."""
     best = job.folder / checkpoint_folder.FOLDER / "best"
     if job.experiment.trainer.restore_best and best.is_dir():
         run.trained.restore(best)
 
 
-def test(run: Run, job: Job, data: DataSet) -> dict[str, Any]:
+def _test(run: Run, job: Job, data: DataSet) -> dict[str, Any]:
     """Exact quality of the final weights on every split that can be judged. Train only up to its limit of rows."""
     if not data.learnable:
         return {}

@@ -62,12 +62,12 @@ def files(kind: str, ranks: int, state: str) -> Iterator[tuple[Layout, dict[str,
 def test_any_layout_becomes_any_other(source: str, target: str, before: int, after: int) -> None:
     for rank in range(after):
         own = layout(target, after, rank)
-        found = resharded(lambda: files(source, before, "as_weights"), own, "folder")
-        assert found["epoch"] == 4 and torch.equal(found["state_dict"]["dense"], DENSE)
-        state = found["optimizer_states"][0]["state"]
+        actual = resharded(lambda: files(source, before, "as_weights"), own, "folder")
+        assert actual["epoch"] == 4 and torch.equal(actual["state_dict"]["dense"], DENSE)
+        state = actual["optimizer_states"][0]["state"]
         assert torch.equal(state[0]["kept"], DENSE) and state[1]["step"] == 3
         wanted = own.blocks[NAME]
-        assert [block.tolist() for block in found["state_dict"][NAME]] == [cut(WHOLE, block).tolist() for block in wanted]
+        assert [block.tolist() for block in actual["state_dict"][NAME]] == [cut(WHOLE, block).tolist() for block in wanted]
         assert state[1]["kept"].tolist() == (cut(-WHOLE, wanted[0]).tolist() if wanted else [])
 
 
@@ -87,10 +87,10 @@ def test_a_state_of_rows_is_the_mean_over_the_columns_that_a_rank_has(target: st
     squares = torch.rand(ROWS, COLS, generator=torch.Generator().manual_seed(1))
 
     def cut_by_columns() -> Iterator[tuple[Layout, dict[str, Any]]]:
-        for layout_of, found in files("columns", 3, "as_weights"):
+        for layout_of, actual in files("columns", 3, "as_weights"):
             (block,) = layout_of.blocks[NAME]
-            found["optimizer_states"][0]["state"][1]["kept"] = cut(squares, block).mean(1, keepdim=True)
-            yield layout_of, found
+            actual["optimizer_states"][0]["state"][1]["kept"] = cut(squares, block).mean(1, keepdim=True)
+            yield layout_of, actual
 
     spans = [block for (block,) in blocks("columns", 3)]
     parts = torch.cat([cut(squares, block).mean(1, keepdim=True).expand(ROWS, block[3]) for block in spans], dim=1)

@@ -53,25 +53,25 @@ def test_any_placement_reads_what_any_other_wrote(tmp_path_factory, data, rows, 
 def blocks(rows: int) -> st.SearchStrategy[list[list[int] | range]]:
     """The rows of a table in blocks: of consecutive ones, or of any."""
 
-    def cut(edges: list[int], order: list[int], told: list[bool]) -> list[list[int] | range]:
+    def cut(edges: list[int], order: list[int], listed: list[bool]) -> list[list[int] | range]:
         whole = sorted(order) == order
-        return [range(a, b) if whole and not t else order[a:b] for a, b, t in zip(edges, edges[1:], told)]
+        return [range(a, b) if whole and not t else order[a:b] for a, b, t in zip(edges, edges[1:], listed)]
 
     orders = st.one_of(st.just(list(range(rows))), st.permutations(range(rows)))
     return st.builds(cut, cuts(rows), orders, st.lists(st.booleans(), min_size=4, max_size=4))
 
 
 def pieces_by_id(key: str, tensor: torch.Tensor, held: list[list[int] | range], cols: list[int]) -> list[Piece]:
-    made = []
+    parts = []
     for rows in held:
         ids = None if isinstance(rows, range) else np.array(rows)
         for c, d in zip(cols, cols[1:]):
             offset = (rows.start if isinstance(rows, range) else 0, c)[: tensor.dim()]
             part = tensor[list(rows)] if tensor.dim() == 1 else tensor[list(rows), c:d]
-            made.append(Piece(key, offset, part.clone(), ids))
+            parts.append(Piece(key, offset, part.clone(), ids))
             if tensor.dim() == 1:
                 break
-    return made
+    return parts
 
 
 @settings(max_examples=100)

@@ -34,8 +34,8 @@ class Run:
 
     def __init__(self, precision: Precision):
         self.tables = stored_as(precision, TABLES)
-        made = placed(self.tables, {"odd": (2, 5), "tiny": "data_parallel", "shared": "row_wise"})
-        self.sharded = build(self.tables, made, "adam", DENSE, precision=precision)
+        plan = placed(self.tables, {"odd": (2, 5), "tiny": "data_parallel", "shared": "row_wise"})
+        self.sharded = build(self.tables, plan, "adam", DENSE, precision=precision)
         self.dense = dense_optimizer(self.sharded, DenseOptimizer(name="adam", lr=LR, eps=EPS, weight_decay=0.0, momentum=0.0))
         self.trained = TrainedModel(self.sharded, DenseAndTables(self.dense, self.sharded.sparse_optimizer, LR))
         batch = samples(TABLES, 1, ROWS, DENSE)[0].part(dist.get_rank(), dist.get_world_size())
@@ -63,28 +63,28 @@ class Run:
 
 def round_trip(folder: Path, batches: list[Sample]) -> dict[str, Weights]:
     """Trained in halves, loaded into every format and back."""
-    found = {"halves": Run(SPLIT).train(batches[:2]).save(folder / "halves").weights()}
+    actual = {"halves": Run(SPLIT).train(batches[:2]).save(folder / "halves").weights()}
     for name, precision in (("fp32", FP32), ("master", MASTER), ("alone", ALONE)):
-        found[name] = Run(precision).load(folder / "halves").save(folder / name).weights()
-        found[f"{name} and back"] = Run(SPLIT).load(folder / name).weights()
-    found["straight on"] = Run(SPLIT).train(batches).weights()
-    found["gone on"] = Run(SPLIT).load(folder / "halves").train(batches[2:]).weights()
-    found["gone on in fp32"] = Run(FP32).load(folder / "halves").train(batches[2:]).weights()
-    return found
+        actual[name] = Run(precision).load(folder / "halves").save(folder / name).weights()
+        actual[f"{name} and back"] = Run(SPLIT).load(folder / name).weights()
+    actual["straight on"] = Run(SPLIT).train(batches).weights()
+    actual["gone on"] = Run(SPLIT).load(folder / "halves").train(batches[2:]).weights()
+    actual["gone on in fp32"] = Run(FP32).load(folder / "halves").train(batches[2:]).weights()
+    return actual
 
 
 def test_weights_in_halves_are_saved_joined_and_load_into_any_format(tmp_path: Path) -> None:
     ranks = run_ranks(round_trip, 2, 1, tmp_path, samples(TABLES, 4, ROWS, DENSE), timeout_s=200)
-    for found in ranks:
-        first = found["halves"]
+    for actual in ranks:
+        first = actual["halves"]
         for name in ("fp32", "fp32 and back", "master", "master and back"):
-            assert all(torch.equal(found[name][key], value) for key, value in first.items()), name
+            assert all(torch.equal(actual[name][key], value) for key, value in first.items()), name
         for key, value in first.items():
             is_state = key.rsplit(".", 1)[-1].startswith("exp_avg")
-            assert torch.equal(found["alone and back"][key], value if is_state else value.bfloat16().float()), key
-        for key, value in found["straight on"].items():
-            assert torch.equal(found["gone on"][key], value), key
-            assert torch.allclose(found["gone on in fp32"][key], value, rtol=0.1, atol=0.05), key
+            assert torch.equal(actual["alone and back"][key], value if is_state else value.bfloat16().float()), key
+        for key, value in actual["straight on"].items():
+            assert torch.equal(actual["gone on"][key], value), key
+            assert torch.allclose(actual["gone on in fp32"][key], value, rtol=0.1, atol=0.05), key
     files = sorted((tmp_path / "halves").glob("rank_*.safetensors"))
     kept = {safe_open(path, "pt").get_slice(name).get_dtype() for path in files for name in safe_open(path, "pt").keys()}
     assert kept == {"F32", "I64", "U8"}  # weights and states, rows' ids, generators

@@ -38,10 +38,10 @@ class Leg:
 
 def go_on(tables: tuple[Table, ...], optimizer: str, leg: Leg, batches: list[Sample]) -> tuple[Tables, Tables]:
     """Tables and their optimizer state as they were loaded, and after `batches`, when they were saved."""
-    made = placed(tables, leg.how)
-    sizes = {name: tier_rows(p) for name, (_, p) in made.by_table.items() if is_tiered(p)}
+    plan = placed(tables, leg.how)
+    sizes = {name: tier_rows(p) for name, (_, p) in plan.by_table.items() if is_tiered(p)}
     hot = {name: np.roll(np.arange(sum(r.values())), leg.shift)[: r["replicated"] + r["host_sharded"]] for name, r in sizes.items()}
-    sharded = build(tables, made, optimizer, DENSE, hot)
+    sharded = build(tables, plan, optimizer, DENSE, hot)
     dense = dense_optimizer_of(sharded)
     trained = TrainedModel(sharded, DenseAndTables(dense, sharded.sparse_optimizer, LR))
     if leg.load is not None:
@@ -55,22 +55,22 @@ def go_on(tables: tuple[Table, ...], optimizer: str, leg: Leg, batches: list[Sam
     return loaded, gathered(sharded, tables)
 
 
-def same(ours: Tables, theirs: Tables) -> None:
+def same(loaded: Tables, saved: Tables) -> None:
     """The same bits, weights and state."""
-    for name, weight in theirs[0].items():
-        assert torch.equal(ours[0][name], weight), name
-        assert ours[1][name].keys() == theirs[1][name].keys()
-        for key, state in theirs[1][name].items():
-            assert torch.equal(ours[1][name][key], state), (name, key)
+    for name, weight in saved[0].items():
+        assert torch.equal(loaded[0][name], weight), name
+        assert loaded[1][name].keys() == saved[1][name].keys()
+        for key, state in saved[1][name].items():
+            assert torch.equal(loaded[1][name][key], state), (name, key)
 
 
 def go_on_with_all(leg: Leg, batches: dict[str, list[Sample]]) -> dict[tuple[str, str], tuple[Tables, Tables]]:
     """By kind of table and optimizer; each has checkpoints of its own."""
-    found = {}
+    actual = {}
     for (kind, tables), optimizer in itertools.product(TABLES.items(), OPTIMIZERS):
-        mine = replace(leg, load=leg.load and leg.load / f"{kind}_{optimizer}", save=leg.save / f"{kind}_{optimizer}")
-        found[kind, optimizer] = go_on(tables, optimizer, mine, batches[kind])
-    return found
+        own_leg = replace(leg, load=leg.load and leg.load / f"{kind}_{optimizer}", save=leg.save / f"{kind}_{optimizer}")
+        actual[kind, optimizer] = go_on(tables, optimizer, own_leg, batches[kind])
+    return actual
 
 
 def test_training_goes_on_from_any_placement_under_any_other(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-long test-triton test-notebooks notebooks test-ecosystem lint pictures screens docs
+.PHONY: help env demo test slowest test-long test-triton test-notebooks notebooks test-ecosystem lint pictures screens docs
 MAKEFLAGS += --no-print-directory
 
 LOCK ?= auto
@@ -25,6 +25,10 @@ demo: env  ## plan and simulate MLPerf's DLRM-DCNv2 on 64 H100s, train a small D
 
 test: env  ## every test but the long ones, three files at a time (TEST_WORKERS): two cores wait for processes a third of the time
 	$(PY) -m pytest -m 'not long' -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
+
+slowest: env  ## the slowest 200 tests with their seconds, from a whole run, into tests/slowest.tsv
+	$(PY) -m pytest -m 'not long' -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder --durations=200 --durations-min=0.5 | \
+	    $(PY) -m tests.slowest
 
 test-long: env  ## the long tests
 	$(PY) -m pytest -m long

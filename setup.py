@@ -10,7 +10,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 BESIDE = ("conf", "experiments", "hydra_plugins", "launchers", "requirements")
-KINDS = {".py", ".yaml", ".txt", ".md", ".json", ".tsv", ".svg", ".cpp"}
+KINDS = {".py", ".yaml", ".txt", ".md", ".json", ".tsv", ".svg", ".cpp", ".j2"}
 
 
 class BuildWithCheckout(build_py):

@@ -2,47 +2,40 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-import yaml
-from omegaconf import OmegaConf
+from annotated_types import Interval
+from pydantic import Strict
 
-from launchers import torchrun
-from launchers.jobset import Pods, jobset
-from recsys_lab.base.ranges import CountFromZero, Hosts, OneOf, Positive, Range, RanksPerHost, Text, Threads, Timeout
+from launchers import manifest, torchrun
+from recsys_lab.base.ranges import CountFromZero, Hosts, Positive, RanksPerHost, Threads, Timeout, text_like
 from recsys_lab.errors import UserError
 from recsys_lab.units import counted
 
 FILE = "kubernetes.yaml"
-#: Pods are called after the run, with a suffix, and Kubernetes allows 63 characters.
-LONGEST_NAME = 40
 #: What Kubernetes takes for names (RFC 1123), labels and resources, and what an image is called.
-LABEL = Text(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", 63, "lower-case letters, digits and - between them")
-SUBDOMAIN = Text(
+LABEL = text_like(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", 63, "lower-case letters, digits and - between them")
+SUBDOMAIN = text_like(
     r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", 253, "lower-case letters, digits, - and . between them"
 )
-QUALIFIED = Text(
+QUALIFIED = text_like(
     r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?",
     317,
     "a name, or DOMAIN/NAME, of letters, digits, - _ .",
 )
-LABEL_VALUE = Text(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?", 63, "letters, digits, - _ . between them, or nothing")
-IMAGE = Text(
+LABEL_VALUE = text_like(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?", 63, "letters, digits, - _ . between them, or nothing")
+IMAGE = text_like(
     r"([A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
     r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?",
     512,
     "an image such as registry.example/recsys_lab:1",
 )
-INTERFACE = Text(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,14}(,[A-Za-z0-9][-A-Za-z0-9_.]{0,14})*", 255, "network interfaces such as eth0")
-PATH = Text(r"/[^:\x00-\x1f]*", 1024, "an absolute path without :")
-#: What a user says here and not to the pods. It is where the run folder lies here, how jobs of a sweep are made, and whether to submit.
-HERE = ("hydra.", "hydra/", "resume=", "overwrite=", "launcher.submit=", "launcher=")
+INTERFACE = text_like(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,14}(,[A-Za-z0-9][-A-Za-z0-9_.]{0,14})*", 255, "network interfaces such as eth0")
+PATH = text_like(r"/[^:\x00-\x1f]*", 1024, "an absolute path without :")
 
 
 def launch(
@@ -52,7 +45,7 @@ def launch(
     *,
     hosts: Hosts,
     ranks_per_host: RanksPerHost,
-    device_kind: Annotated[str, OneOf(("cuda", "cpu"))],
+    device_kind: Literal["cuda", "cpu"],
     image: Annotated[str, IMAGE] | None = None,
     workdir: Annotated[str, PATH] = "/opt/recsys_lab",
     claim: Annotated[str, SUBDOMAIN] | None = None,
@@ -65,7 +58,7 @@ def launch(
     host_memory_gb: Positive | None = None,
     shared_memory_gb: Positive = 16.0,
     max_restarts: CountFromZero = 3,
-    port: Annotated[int, Range(1024, 65535)] = 29500,
+    port: Annotated[int, Strict(), Interval(ge=1024, le=65535)] = 29500,
     interface: Annotated[str, INTERFACE] | None = None,
     submit: bool = False,
     threads_per_rank: Threads = 8,
@@ -93,50 +86,32 @@ def launch(
     for key, value, remedy in (("image", image, "an image with this checkout"), ("claim", claim, "a PersistentVolumeClaim for the runs")):
         if not value:
             raise UserError("a pod needs one", where=f"launcher.{key}", given="nothing", remedy=f"give launcher.{key}=..., {remedy}")
-    assert image is not None and claim is not None
-    name = name_of(folder)
-    pods = Pods(
+    name = manifest.name_of(folder)
+    path = manifest.write(
+        folder,
+        FILE,
+        name=name,
+        words=manifest.words_of(folder, "kubernetes", f"{mount}/{name}"),
         hosts=hosts,
         ranks_per_host=ranks_per_host,
         image=image,
         workdir=workdir,
         claim=claim,
         mount=mount,
+        namespace=namespace,
+        queue=queue,
+        node_selector=node_selector,
         gpu_resource=gpu_resource if device_kind == "cuda" else None,
         cpus_per_rank=cpus_per_rank,
         host_memory_gb=host_memory_gb,
         shared_memory_gb=shared_memory_gb,
-        node_selector=dict(node_selector or {}),
         max_restarts=max_restarts,
         port=port,
         interface=interface,
     )
-    words = ["launcher=kubernetes", *words_of(folder), f"hydra.run.dir={mount}/{name}"]
-    made = jobset(name, namespace, queue, pods, words)
-    path = folder / FILE
-    path.write_text(f"# kubectl apply -f {FILE}\n{yaml.safe_dump(made, sort_keys=False)}", encoding="utf-8")
-    told = f"kubectl apply -f {path}"
     print(f"kubernetes  {counted(hosts, 'pod')} of {counted(ranks_per_host, 'rank')}; the run will lie in {mount}/{name}")
-    print(f"{'':>10}  {_apply(path) if submit else f'submit it with: {told}'}")
+    print(f"{'':>10}  {_apply(path) if submit else f'submit it with: kubectl apply -f {path}'}")
     return None
-
-
-def name_of(folder: Path) -> str:
-    """A name that Kubernetes allows, from the run folder's; with the sweep's for one job of it."""
-    folder = folder.resolve()
-    said = f"{folder.parent.name}-{folder.name}" if folder.name.isdigit() else folder.name
-    plain = re.sub(r"[^a-z0-9]+", "-", said.lower()).strip("-")
-    plain = plain if plain[:1].isalpha() else f"run-{plain}"
-    if len(plain) <= LONGEST_NAME:
-        return plain
-    mark = sha256(str(folder).encode()).hexdigest()[:6]
-    return f"{plain[: LONGEST_NAME - len(mark) - 1].rstrip('-')}-{mark}"
-
-
-def words_of(folder: Path) -> list[str]:
-    """What the user asked for on the command line of the run in `folder`, less what concerns this machine alone."""
-    given = OmegaConf.load(folder / ".hydra" / "overrides.yaml")
-    return [str(word) for word in given if not str(word).startswith(HERE)]
 
 
 def _apply(path: Path) -> str:
@@ -144,6 +119,6 @@ def _apply(path: Path) -> str:
         raise UserError("no kubectl on this machine", where="launcher.submit", given="true", remedy=f"submit {path} from one that has it")
     done = subprocess.run(["kubectl", "apply", "-f", str(path)], capture_output=True, text=True, check=False)
     if done.returncode:
-        said = " ".join((done.stderr or done.stdout).split())
-        raise UserError("kubectl refuses the manifest", where=path, given=said, remedy="mend it, or see kubectl config current-context")
+        reason = " ".join((done.stderr or done.stdout).split())
+        raise UserError("kubectl refuses the manifest", where=path, given=reason, remedy="mend it, or see kubectl config current-context")
     return done.stdout.strip()

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
-from launchers import processes
-from recsys_lab.base.devices import PLACE
+from launchers import agent, processes
+from recsys_lab.base.devices import LOCAL_RANK
 from recsys_lab.base.environment import COLLECTIVES, SHARED_MEMORY, word_of
 from recsys_lab.base.ranges import Hosts, RanksPerHost, Threads, Timeout
-from recsys_lab.train.job import RANK
 
 #: The cores of a rank, as `executor/threads.py` reads them; `any` leaves them to the system.
 CORES = "RECSYS_LAB_CORES"
@@ -22,19 +18,9 @@ CORES = "RECSYS_LAB_CORES"
 HERE = ("launchers.local.launch", "launchers.emulated.launch")
 
 
-def prepare(config: DictConfig | None, young: bool) -> None:
-    """Has the libraries imported with which `config` trains: in the server of its ranks, if these are processes of this machine.
-
-    That server is forked from this process, which must be a `young` one: a program's, not a notebook's. Elsewhere they are imported here,
-    so that plans need no child process.
-    """
-    trains = config is not None and config.mode in ("auto", "train") and config.study is None
-    if config is not None and trains and young and config.launcher.get("_target_") in HERE:
-        processes.warm()
-        return
-    processes.cool()
-    if trains:
-        importlib.import_module(RANK)
+def prepare() -> None:
+    """Starts the agent, which imports what ranks need while the run is planned."""
+    agent.start()
 
 
 def launch(
@@ -66,18 +52,16 @@ def launch(
         RuntimeError: with the rank's traceback, for our bugs.
     """
     world = hosts * ranks_per_host
-    with processes.listen_here(world) as listener:
-        address = processes.THIS_MACHINE, listener.getsockname()[1]
-        # CPU ranks exchange through the memory of this machine, unless the user's own variable says `gloo`
-        here = processes.ON_THIS_MACHINE | {COLLECTIVES: word_of(COLLECTIVES) or SHARED_MEMORY}
-        shared = shared_cores(world, threads_per_rank)
-        ranks = [
-            processes.rank_variables(rank, world, ranks_per_host, *address, threads_per_rank, timeout_s)
-            | here
-            | {CORES: os.environ.get(CORES, shared[rank]), PLACE: f"{rank}/{world}"}
-            for rank in range(world)
-        ]
-        return processes.run(work, arguments, folder, ranks, listener=listener)
+    # CPU ranks exchange through the memory of this machine, unless the user's own variable says `gloo`
+    here = processes.ON_THIS_MACHINE | {COLLECTIVES: word_of(COLLECTIVES) or SHARED_MEMORY}
+    address, shared = (processes.THIS_MACHINE, processes.ANY_PORT), shared_cores(world, threads_per_rank)
+    ranks = [
+        processes.rank_variables(rank, world, ranks_per_host, *address, threads_per_rank, timeout_s)
+        | here
+        | {CORES: os.environ.get(CORES, shared[rank]), LOCAL_RANK: f"{rank}/{world}"}
+        for rank in range(world)
+    ]
+    return agent.run(work, arguments, folder, ranks)
 
 
 def shared_cores(ranks: int, threads: int) -> list[str]:

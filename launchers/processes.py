@@ -1,43 +1,30 @@
-"""One process a rank on this machine: started, listened to, and stopped. Nothing hangs and nothing is left.
+"""The ranks of one run on this machine: started, listened to, and stopped. Nothing hangs and nothing is left.
 
-Processes are forked from a server that has imported the heavy libraries once. So a start costs tenths of a second a rank. The server is
-itself a fork of the process that starts first, `warm`, and imports while that one reads and plans. Where that was not called in time, it is
-a process of its own. Ranks see the same environment variables that torchrun sets.
+The agent (agent.py) forks them, so that a rank starts in tenths of a second. They see the environment variables that torchrun sets.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import importlib
 import multiprocessing
 import os
+import pickle
 import re
 import signal
 import socket
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing import connection, forkserver, resource_tracker, util
+from multiprocessing import connection
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from recsys_lab.base import child
 from recsys_lab.base.files import pasted
 from recsys_lab.base.streams import Streams
 from recsys_lab.errors import RankLost, Terminated, UserError, unwritable
 
-PRELOAD = "launchers.preload"
-DEAF = "launchers.deaf"
-#: Linux's number of what `prctl` is to set.
-PR_SET_PDEATHSIG = 1
-#: The files that this process has open, by number.
-OPEN_FILES = "/proc/self/fd"
 #: How long ranks may take to write a checkpoint after SIGTERM: SLURM and Kubernetes kill after 30 seconds.
 CHECKPOINT_S = 20.0
 THIS_MACHINE, LOOPBACK = "127.0.0.1", "lo"
@@ -52,7 +39,9 @@ LOST_PEER = (
     "connection (closed by (remote )?peer|reset by peer|was closed)|broken pipe|failed to recv|connectFullMesh|remote process exit|"
     "timed out waiting|(socket|wait|application) timeout|waiting for clients|NCCL communicator was aborted"
 )
-#: The driver's own library (NVML) is asked for GPUs. CUDA itself would start, and cannot start again in a rank that was forked from it.
+#: A port of this machine that is free, chosen when rank 0 is started.
+ANY_PORT = 0
+#: FBGEMM asks for GPUs when it is imported. torch then asks the driver's management library: CUDA could not start again in a forked rank.
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 #: Rounds that a thread of OpenMP waits in a loop before it sleeps. With its own 300,000 an iteration takes twenty times as long as soon as
 #: the machine runs something else (docs/decisions/waiting-threads.md). Read when torch is loaded, which is later than here.
@@ -61,6 +50,22 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
 #: The same for the threads of numpy's OpenBLAS, which else take the cores for 50 ms when numpy is loaded: its least, 2 ** 4 rounds.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A run that the agent is to start. `work`: a function and its keyword arguments, pickled, as ranks alone import what they need.
+
+    `folder`: of the run; `logs`: of ranks but the first. `ranks`: each one's environment variables. `enter`: the first thing that a rank
+    does, with its host's number. `path`: Python's, of the launcher.
+    """
+
+    work: bytes
+    folder: Path
+    logs: Path
+    ranks: tuple[dict[str, str], ...]
+    enter: Callable[[int], None] | None
+    path: tuple[str, ...]
 
 
 @dataclass
@@ -76,146 +81,34 @@ class Failure:
     terminated: bool = False
 
 
-def warm() -> None:
-    """Forks the server of ranks from this process. For one that has computed nothing: threads, groups and caches do not survive a fork."""
-    resource_tracker.ensure_running()  # with what is replaced now
-    inner: Any = util
-    spawn, inner.spawnv_passfds = inner.spawnv_passfds, _forked_server
-    try:
-        _start_server()
-        child.fork = _ForkedFromServer  # it has torch, for which another child would wait
-    finally:
-        inner.spawnv_passfds = spawn
-
-
-def cool() -> None:
-    """Ends the server that `warm` forked, if it did: nothing is trained."""
-    server: Any = forkserver._forkserver
-    if child.fork is None or server._forkserver_pid is None:
-        return
-    child.fork = None
-    os.kill(server._forkserver_pid, signal.SIGKILL)
-    os.waitpid(server._forkserver_pid, 0)
-    os.close(server._forkserver_alive_fd)
-    server._forkserver_pid = server._forkserver_alive_fd = server._forkserver_address = None
-
-
-def _start_server() -> None:
-    """Starts the server of ranks, unless it runs. Its socket has a name no longer than that takes, so that no kill leaves one."""
-    server: Any = forkserver._forkserver
-    kept = multiprocessing.current_process()._config  # type: ignore[attr-defined]
-    before, known, process = kept.get("tempdir"), server._forkserver_address, server._forkserver_pid
-    with tempfile.TemporaryDirectory(prefix="recsys_lab-", dir="/tmp" if len(tempfile.gettempdir()) > 60 else None) as place:  # of 107
-        kept["tempdir"] = place  # where Python puts the socket
-        try:
-            forkserver.ensure_running()
-            if server._forkserver_address != known and os.path.isdir(OPEN_FILES):
-                server._forkserver_address = f"{OPEN_FILES}/{os.open(server._forkserver_address, os.O_PATH | os.O_CLOEXEC)}"
-        finally:
-            kept["tempdir"] = before
-    if child.fork is not None and process not in (None, server._forkserver_pid):
-        importlib.import_module(PRELOAD)  # the first could not, and had no way to say why
-
-
-def _forked_server(_path: bytes, _args: Sequence[str], handles: Sequence[int]) -> int:
-    """The server's process id. `handles`: on which it listens, and whose end says that it is no longer wanted."""
-    process = os.fork()
-    if process:
-        return process
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):  # as launchers/deaf.py
-        signal.signal(number, signal.SIG_IGN)
-    _die_with_parent(signal.SIGKILL)  # until it listens, which tells it too
-    _close_driver()  # its parent's, before the files of that are closed
-    kept, serve = sorted(handles), cast(Callable[..., None], forkserver.main)
-    for first, last in zip((3, *(handle + 1 for handle in kept)), (*kept, os.sysconf("SC_OPEN_MAX"))):
-        os.closerange(first, last)  # the other end of what is to end, among them
-    try:
-        importlib.import_module(PRELOAD)
-        _close_driver()  # its own
-        _die_with_parent(0)
-        serve(*handles, [])
-    finally:
-        os._exit(0)
-
-
-class _ForkedFromServer:
-    """A process that answers the questions that come through `line`. It is ended as a `subprocess.Popen` is."""
-
-    def __init__(self, line: socket.socket):
-        self._process = multiprocessing.get_context("forkserver").Process(target=child.serve, args=(line,), daemon=True)
-        self._process.start()
-
-    def wait(self, timeout: float | None = None) -> None:
-        self._process.join(timeout)
-        if self._process.exitcode is None:
-            raise subprocess.TimeoutExpired("a child of the server", timeout or 0.0)
-
-    def kill(self) -> None:
-        self._process.kill()
-
-
-def _die_with_parent(signal_number: int) -> None:
-    """The signal that this process gets when its parent ends, where the system has that; 0: none."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal_number)
-
-
-def _close_driver() -> None:
-    """Ends NVIDIA's NVML where a library began it. What is forked could neither use the files that it has open, nor begin it again."""
-    try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return
-    for _ in range(100):  # it counts who began it
-        if nvml.nvmlShutdown() != 0:
-            return
-
-
-def run(
-    work: Callable[..., Any],
-    arguments: dict,
-    folder: Path,
-    ranks: Sequence[dict[str, str]],
-    enter: Callable[[int], None] | None = None,
-    listener: socket.socket | None = None,
-) -> Any:
-    """Runs `work(**arguments)` on every rank and returns what rank 0 returned. `ranks`: each one's environment variables.
-
-    `enter(host)` is the first thing that a rank does, in its own process. `listener`: where the ranks meet, which rank 0 takes over;
-    without one it listens at MASTER_PORT. Raises a rank's own UserError; RankLost when a process died, hangs or is cut off; RuntimeError
-    with the rank's traceback for our bugs; Terminated where SIGTERM or SIGHUP told this process or a rank to
-    end.
-    """
-    if child.fork is not None:
-        child.finish()  # the next question forks another
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([PRELOAD, DEAF])  # of a server that is not there yet
-    _start_server()
-    logs = folder / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
+def run_ranks(request: Request, launcher: connection.Connection) -> bytes:
+    """In the agent: what rank 0 returned, pickled. Raises as `agent.run`; SystemExit where the launcher has ended."""
+    context = multiprocessing.get_context("fork")
+    lifeline = context.Pipe(duplex=False)  # whose end tells ranks that the agent has ended
+    variables, listener = request.ranks, None
+    if int(variables[0]["MASTER_PORT"]) == ANY_PORT:
+        listener = listen_here(len(variables))
+        variables = tuple(one | {"MASTER_PORT": str(listener.getsockname()[1])} for one in variables)
     pipes, processes = [], []
     try:
-        for rank, variables in enumerate(ranks):
-            here, there = context.Pipe(duplex=False)
-            log = None if rank == 0 else logs / f"rank{rank}.log"
-            meeting = listener if rank == 0 else None
-            process = context.Process(target=_rank_main, args=(there, variables, log, enter, meeting, work, arguments), name=f"rank {rank}")
-            try:
-                process.start()
-            except EOFError:  # the server ended while it imported
-                importlib.import_module(PRELOAD)
-                raise
-            there.close()
-            if meeting is not None:
-                meeting.close()  # of rank 0 alone from now on: when it dies, nobody answers
-            pipes.append(here)
+        for rank, own in enumerate(variables):
+            reader, writer = context.Pipe(duplex=False)
+            process = context.Process(target=_rank_main, args=(request, rank, own, writer, lifeline, listener), name=f"rank {rank}")
+            process.start()
+            writer.close()
+            if listener is not None:
+                listener.close()  # of rank 0 alone from now on: when it dies, nobody answers
+                listener = None
+            pipes.append(reader)
             processes.append(process)
-        return _collect(processes, pipes, int(ranks[0]["LOCAL_WORLD_SIZE"]), folder)
+        return _collect(processes, pipes, int(variables[0]["LOCAL_WORLD_SIZE"]), request.folder, launcher)
     except Terminated:
-        _let_end(processes)
+        _let_end(processes, launcher)
         raise
     finally:
         _stop(processes)
+        for end in (*pipes, *lifeline):
+            end.close()
 
 
 def rank_variables(rank: int, world: int, ranks_per_host: int, address: str, port: int, threads: int, timeout_s: float) -> dict[str, str]:
@@ -239,26 +132,27 @@ def listen_here(world: int) -> socket.socket:
 
 
 def _rank_main(
-    home: connection.Connection,
+    request: Request,
+    rank: int,
     variables: dict[str, str],
-    log: Path | None,
-    enter: Callable[[int], None] | None,
+    answers: connection.Connection,
+    lifeline: tuple[connection.Connection, connection.Connection],
     listener: socket.socket | None,
-    work: Callable,
-    arguments: dict,
 ) -> None:
     """The whole life of a rank. Ends without running exit handlers: gloo's threads now and then abort in them."""
-    if enter is not None:
-        enter(int(variables["GROUP_RANK"]))  # before there is a second thread: a namespace is a thread's
+    if request.enter is not None:
+        request.enter(int(variables["GROUP_RANK"]))  # before there is a second thread: a namespace is a thread's
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it and Ctrl-C reach the launcher, which stops us
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    lifeline[1].close()
+    threading.Thread(target=_end_with_agent, args=(lifeline[0],), daemon=True).start()
+    sys.path[:] = request.path
     os.environ.update(variables)
     if listener is not None:
         os.environ["RECSYS_LAB_LISTENER"] = str(listener.detach())
-    if log is not None:
-        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    if rank > 0:
+        handle = os.open(request.logs / f"rank{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(handle, 1)
         os.dup2(handle, 2)
     import torch
@@ -267,29 +161,28 @@ def _rank_main(
     Streams().__enter__()  # a rank goes on where nobody reads what it says
     code = 0
     try:
-        home.send(work(**arguments))
+        work, arguments = pickle.loads(request.work)  # noqa: S301  written by our own launcher
+        answers.send(pickle.dumps(work(**arguments)))
     except BaseException as error:  # the launcher decides what it was
         code = 1
         text = traceback.format_exc()
-        lost = is_lost_peer(text, error)
-        cut_off = lost and not _reaches(variables["MASTER_ADDR"], int(variables["MASTER_PORT"]))
+        lost_peer = is_lost_peer(text, error)
+        cut_off = lost_peer and not _reaches(variables["MASTER_ADDR"], int(variables["MASTER_PORT"]))
         mistake = error if isinstance(error, UserError) else None
-        if isinstance(error, OSError) and not lost:
-            mistake = unwritable(error, f"rank {variables['RANK']}")
-        home.send(Failure(mistake, text, lost, cut_off, isinstance(error, Terminated)))
-        if lost and variables["RANK"] == "0":
+        if isinstance(error, OSError) and not lost_peer:
+            mistake = unwritable(error, f"rank {rank}")
+        answers.send(Failure(mistake, text, lost_peer, cut_off, isinstance(error, Terminated)))
+        if lost_peer and rank == 0:
             time.sleep(GRACE_S + REACH_S)  # the others try to reach us; the launcher ends this sooner
     finally:
-        home.close()
+        answers.close()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 
 
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    connection.wait([parent.sentinel])
+def _end_with_agent(lifeline: connection.Connection) -> None:
+    connection.wait([lifeline])
     os._exit(1)
 
 
@@ -307,22 +200,28 @@ def _reaches(address: str, port: int) -> bool:
     return True
 
 
-def _collect(processes: list, pipes: list[connection.Connection], ranks_per_host: int, folder: Path) -> Any:
+def _collect(
+    processes: list, pipes: list[connection.Connection], ranks_per_host: int, folder: Path, launcher: connection.Connection | None = None
+) -> Any:
+    """What rank 0 sent. Raises what ranks failed with; Terminated where the launcher says so; SystemExit where it has ended."""
     results: dict[int, Any] = {}
     failures: dict[int, Failure] = {}
     waiting = dict(enumerate(pipes))
+    others = [] if launcher is None else [launcher]
     deadline: float | None = None
     while waiting:
         patience = None if deadline is None else max(0.0, deadline - time.monotonic())
-        ready = connection.wait(list(waiting.values()), timeout=patience)
+        ready = connection.wait([*waiting.values(), *others], timeout=patience)
         if not ready:
             break
+        if launcher in ready:
+            raise Terminated if _is_there(launcher) else SystemExit(1)
         for rank in [r for r, pipe in waiting.items() if pipe in ready]:
             try:
                 answer = waiting[rank].recv()
             except (EOFError, OSError):  # before its answer, or within it
                 processes[rank].join(10 * GRACE_S)  # it is at its end, which a busy machine tells late
-                answer = Failure(None, _how_it_ended(processes[rank].exitcode), False)
+                answer = Failure(None, how_it_ended(processes[rank].exitcode), False)
             del waiting[rank]
             if isinstance(answer, Failure):
                 failures[rank] = answer
@@ -334,7 +233,15 @@ def _collect(processes: list, pipes: list[connection.Connection], ranks_per_host
     return results[0]
 
 
-def _how_it_ended(code: int | None) -> str:
+def _is_there(launcher: connection.Connection | None) -> bool:
+    """Whether the launcher, from which something came, still runs."""
+    try:
+        return launcher is not None and launcher.recv() is None
+    except (EOFError, OSError):
+        return False
+
+
+def how_it_ended(code: int | None) -> str:
     if code is not None and code < 0:
         names = {int(one): one.name for one in signal.Signals}  # most of those for programs' own use have none
         return f"killed by {names.get(-code, f'signal {-code}')}"
@@ -351,7 +258,12 @@ def _raise_first(failures: dict[int, Failure], silent: list[int], world: int, ra
     for rank, failure in failures.items():
         if not failure.lost_peer and "Traceback" in failure.text:
             raise RuntimeError(f"rank {rank} failed:\n{failure.text}")
-    raise RankLost(_what_was_lost(failures, silent, world, ranks_per_host), remedy=f"resume with: python run.py {pasted('resume', folder)}")
+    raise lost(_what_was_lost(failures, silent, world, ranks_per_host), folder)
+
+
+def lost(what: str, folder: Path) -> RankLost:
+    """The error that says `what` was lost, and how to resume."""
+    return RankLost(what, remedy=f"resume with: python run.py {pasted('resume', folder)}")
 
 
 def _what_was_lost(failures: dict[int, Failure], silent: list[int], world: int, ranks_per_host: int) -> str:
@@ -379,19 +291,19 @@ def last_line(text: str) -> str:
     return text.strip().splitlines()[-1].partition(". This is typically caused by")[0]
 
 
-def _let_end(processes: list) -> None:
-    """Tells ranks to end, and gives those that train the time to write a checkpoint."""
+def _let_end(processes: list, launcher: connection.Connection) -> None:
+    """Tells ranks to end, and gives those that train the time to write a checkpoint. Less where the launcher ends."""
     for process in processes:
-        if process.is_alive():
-            process.terminate()
+        process.terminate()
     until = time.monotonic() + CHECKPOINT_S
-    for process in processes:
-        process.join(max(0.0, until - time.monotonic()))
+    while alive := [process.sentinel for process in processes if process.is_alive()]:
+        ready = connection.wait([launcher, *alive], max(0.0, until - time.monotonic()))
+        if not ready or (launcher in ready and not _is_there(launcher)):
+            return
 
 
 def _stop(processes: list) -> None:
     for process in processes:
-        if process.is_alive():
-            process.kill()
+        process.kill()
     for process in processes:
         process.join()

@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from launchers import processes
-from recsys_lab.base.files import pasted
 from recsys_lab.base.packages import Package, needs
-from recsys_lab.base.ranges import Count, CountFromZero, Hosts, RanksPerHost, Text, Threads, Timeout
-from recsys_lab.errors import RankLost, UserError
+from recsys_lab.base.ranges import Count, CountFromZero, Hosts, RanksPerHost, Threads, Timeout, text_like
+from recsys_lab.errors import UserError
 
-ADDRESS = Text(r"auto|[A-Za-z0-9][A-Za-z0-9.-]*:[0-9]{1,5}", 255, "auto, or the head's HOST:PORT")
+ADDRESS = text_like(r"auto|[A-Za-z0-9][A-Za-z0-9.-]*:[0-9]{1,5}", 255, "auto, or the head's HOST:PORT")
 #: The folder in the run folder in which Ray Train keeps what it knows of the run, until the run ends.
 STORAGE = "ray"
 #: A Ray of our own. It listens on loopback alone, as it does on systems without clusters, and wants a token that nobody else knows. Nobody
@@ -75,8 +74,8 @@ def launch(
         _check_size(ray, "CPU", hosts * ranks_per_host * cpus_per_rank)
         if gpus:
             _check_size(ray, "GPU", hosts * ranks_per_host)
-        place = ray_ranks.Place(hosts, ranks_per_host, threads_per_rank, timeout_s, folder, own=address is None)
-        trainer = ray_ranks.trainer(work, arguments, place, cpus_per_rank, bool(gpus), max_failures)
+        ranks = ray_ranks.Ranks(hosts, ranks_per_host, threads_per_rank, timeout_s, folder, own=address is None)
+        trainer = ray_ranks.trainer(work, arguments, ranks, cpus_per_rank, bool(gpus), max_failures)
         try:
             return _in_a_thread(trainer.fit).return_value
         except ray_ranks.FAILED as error:
@@ -95,12 +94,12 @@ def _ray(address: str | None, cpus: int) -> Iterator[Any]:
         import ray
     except ModuleNotFoundError:
         raise RAY.refusal("launcher", "ray") from None
-    place = Path(tempfile.mkdtemp(prefix="recsys_lab-ray-", dir="/tmp")) if address is None else None  # sockets' names are short
+    own_folder = Path(tempfile.mkdtemp(prefix="recsys_lab-ray-", dir="/tmp")) if address is None else None  # sockets' names are short
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
-        if place is not None:
-            ray.init(num_cpus=cpus, include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, _temp_dir=str(place), **quiet)
+        if own_folder is not None:
+            ray.init(num_cpus=cpus, include_dashboard=False, object_store_memory=OBJECT_STORE_BYTES, _temp_dir=str(own_folder), **quiet)
         else:
             _connect(ray, str(address), quiet)
         if threading.current_thread() is threading.main_thread():
@@ -109,8 +108,8 @@ def _ray(address: str | None, cpus: int) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
-        if place is not None:
-            shutil.rmtree(place, ignore_errors=True)
+        if own_folder is not None:
+            shutil.rmtree(own_folder, ignore_errors=True)
 
 
 def _connect(ray: Any, address: str, quiet: dict[str, Any]) -> None:
@@ -125,17 +124,17 @@ def _connect(ray: Any, address: str, quiet: dict[str, Any]) -> None:
     try:
         ray.init(address=address, **quiet)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        said = " ".join(str(error).split())[:300]
-        raise UserError(f"Ray does not let us in: {said}", where="launcher.address", given=address, remedy=remedy) from None
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(f"Ray does not let us in: {reason}", where="launcher.address", given=address, remedy=remedy) from None
 
 
 def _check_size(ray: Any, kind: str, wanted: int) -> None:
-    there = int(ray.cluster_resources().get(kind, 0))
-    if there < wanted:
+    available = int(ray.cluster_resources().get(kind, 0))
+    if available < wanted:
         raise UserError(
             "Ray has too few of them for the ranks",
             where="launcher",
-            given=f"{there} {kind}s, where the ranks want {wanted}",
+            given=f"{available} {kind}s, where the ranks want {wanted}",
             remedy="add nodes to Ray; or fewer ranks: launcher.hosts, launcher.ranks_per_host, launcher.cpus_per_rank",
         )
 
@@ -171,5 +170,5 @@ def _what_it_was(error: Exception, causes: dict[int, BaseException], bug: type[E
     if not causes:
         return RuntimeError(f"Ray failed: {error}")
     rank, cause = min(causes.items(), key=lambda item: processes.is_lost_peer(str(item[1])))  # who died before who noticed
-    said = " ".join(str(cause).split()) or type(cause).__name__
-    return RankLost(f"rank {rank} was lost ({said[:300]})", remedy=f"resume with: python run.py {pasted('resume', folder)}")
+    reason = " ".join(str(cause).split()) or type(cause).__name__
+    return processes.lost(f"rank {rank} was lost ({reason[:300]})", folder)

@@ -26,8 +26,8 @@ FAILED = TrainingFailedError
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where ranks run. `own`: on a Ray of this machine's own, whose ranks are as if on `hosts` machines."""
+class Ranks:
+    """How ranks are grouped. `own`: on a Ray of this machine's own, whose ranks are as if on `hosts` machines."""
 
     hosts: int
     ranks_per_host: int
@@ -41,21 +41,21 @@ class Broken(Exception):
     """A bug of ours on a rank, as text: its traceback."""
 
 
-def trainer(work: Callable[..., Any], arguments: dict, place: Place, cpus_per_rank: int, gpu: bool, max_failures: int) -> TorchTrainer:
+def trainer(work: Callable[..., Any], arguments: dict, ranks: Ranks, cpus_per_rank: int, gpu: bool, max_failures: int) -> TorchTrainer:
     """Runs `work(**arguments)` on every rank, and again from the newest checkpoint up to `max_failures` times where one is lost."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     return TorchTrainer(
         _rank,
-        train_loop_config={"work": work, "arguments": arguments, "place": place},
-        torch_config=Meeting(),
+        train_loop_config={"work": work, "arguments": arguments, "ranks": ranks},
+        torch_config=RecordedTorch(),
         scaling_config=ray.train.ScalingConfig(
-            num_workers=place.hosts * place.ranks_per_host,
+            num_workers=ranks.hosts * ranks.ranks_per_host,
             use_gpu=gpu,
             resources_per_worker={"CPU": cpus_per_rank} | ({"GPU": 1} if gpu else {}),
         ),
         run_config=ray.train.RunConfig(
             name="ray",
-            storage_path=str(place.folder),
+            storage_path=str(ranks.folder),
             failure_config=ray.train.FailureConfig(max_failures=max_failures, controller_failure_limit=0),
             callbacks=[EndOnMistake()],
             worker_runtime_env={"env_vars": {"PYTHONPATH": path, FROM_CHECKPOINT: "1"}},
@@ -63,20 +63,20 @@ def trainer(work: Callable[..., Any], arguments: dict, place: Place, cpus_per_ra
     )
 
 
-class Meeting(TorchConfig):
+class RecordedTorch(TorchConfig):
     """Ray Train's Torch, but that the ranks' process group is our own, whose collectives are recorded."""
 
     @property
     def backend_cls(self) -> type[Backend]:
-        return _Meet
+        return _Rendezvous
 
 
-class _Meet(Backend):
+class _Rendezvous(Backend):
     share_cuda_visible_devices = True
 
     def on_start(self, worker_group: Any, backend_config: Any) -> None:
         address, port = worker_group.execute_single(0, _listen)
-        worker_group.execute(_meet_at, address, port)
+        worker_group.execute(_set_rendezvous, address, port)
 
 
 def _listen() -> tuple[str, int]:
@@ -88,7 +88,7 @@ def _listen() -> tuple[str, int]:
     return address, port
 
 
-def _meet_at(address: str, port: int) -> None:
+def _set_rendezvous(address: str, port: int) -> None:
     os.environ.update(MASTER_ADDR=address, MASTER_PORT=str(port))
 
 
@@ -96,20 +96,20 @@ def _rank(config: dict[str, Any]) -> Any:
     """The life of a rank, in a thread of Ray's worker."""
     import torch
 
-    place, context = config["place"], ray.train.get_context()
+    ranks, context = config["ranks"], ray.train.get_context()
     rank, world, ranks_here = context.get_world_rank(), context.get_world_size(), context.get_local_world_size()
     master = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    os.environ.update(processes.rank_variables(rank, world, place.ranks_per_host, *master, place.threads_per_rank, place.timeout_s))
-    if place.own:
+    os.environ.update(processes.rank_variables(rank, world, ranks.ranks_per_host, *master, ranks.threads_per_rank, ranks.timeout_s))
+    if ranks.own:
         os.environ.update(processes.ON_THIS_MACHINE)
-    _write_to(place.folder / "logs" / f"rank{rank}.log")
-    torch.set_num_threads(place.threads_per_rank)
-    if not place.own and ranks_here != place.ranks_per_host:
+    _write_to(ranks.folder / "logs" / f"rank{rank}.log")
+    torch.set_num_threads(ranks.threads_per_rank)
+    if not ranks.own and ranks_here != ranks.ranks_per_host:
         raise UserError(
             "Ray placed other ranks on a host than the launcher says",
             where="launcher.ranks_per_host",
             given=f"{ranks_here} on rank {rank}'s host",
-            allowed=str(place.ranks_per_host),
+            allowed=str(ranks.ranks_per_host),
             remedy="give ranks so many CPUs that a host takes no more of them: launcher.cpus_per_rank",
         )
     try:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from omegaconf import DictConfig, OmegaConf
 
 from launchers.processes import is_lost_peer, last_line
-from recsys_lab.base.files import pasted, word_of
+from recsys_lab.base.files import override_of, pasted
 from recsys_lab.base.ranges import Hosts, RanksPerHost, Threads, Timeout
 from recsys_lab.errors import RankLost, UserError
 from recsys_lab.units import counted, grid
@@ -41,18 +41,20 @@ def is_rank() -> bool:
 
 def check_variables() -> None:
     """Raises UserError for variables of torchrun that say no rank: others than whole numbers, or ones that do not fit each other."""
-    found = {}
+    numbers = {}
     for name, least in LEAST.items():
         if (text := os.environ.get(name)) is None:
             continue
         if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < least:
-            given, allowed = text or "an empty word", f"a whole number, {least} or more"
-            raise UserError("not a variable of torchrun's", where=name, given=given, allowed=allowed, remedy=f"unset {name}")
-        found[name] = int(text)
+            allowed = f"a whole number, {least} or more"
+            raise UserError(
+                "not a variable of torchrun's", where=name, given=text or "an empty word", allowed=allowed, remedy=f"unset {name}"
+            )
+        numbers[name] = int(text)
     if not is_rank():
         return
-    if found["RANK"] >= found["WORLD_SIZE"]:
-        given = ", ".join(f"{name}={value}" for name, value in found.items())
+    if numbers["RANK"] >= numbers["WORLD_SIZE"]:
+        given = ", ".join(f"{name}={value}" for name, value in numbers.items())
         raise UserError("variables of torchrun's that do not fit each other", where="RANK", given=given, remedy="unset RANK and WORLD_SIZE")
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         if name not in os.environ:
@@ -104,6 +106,17 @@ def join(
             f"rank {rank} on host {rank // ranks_per_host} lost its peers ({last_line(str(error))})",
             remedy=f"torchrun --max-restarts N goes on by itself; else the same torchrun with: run.py {pasted('resume', folder)}",
         ) from None
+
+
+def completed(argv: list[str]) -> list[str]:
+    """`argv` with what the ranks of torchrun add to it: the launcher, and the run that an earlier attempt began. UserError."""
+    check_variables()
+    return going_on(with_launcher(argv))
+
+
+def joined(config: DictConfig, folder: Path) -> tuple[DictConfig, Path]:
+    """The config and the folder of a single run as all ranks of torchrun have them; as they are where torchrun did not start this."""
+    return as_started(config), shared_folder(folder)
 
 
 def is_follower() -> bool:
@@ -172,7 +185,7 @@ def _going_on(argv: list[str]) -> list[str]:
     if "-m" in argv or "--multirun" in argv:
         return [*argv, f"hydra.sweep.dir='{folder}'"]
     if (folder / "config.yaml").is_file():
-        return [*same, word_of("resume", folder)]
+        return [*same, override_of("resume", folder)]
     return [*argv, f"hydra.run.dir='{folder}'"]  # the attempt before did not come far enough to leave more than the name
 
 

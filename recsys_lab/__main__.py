@@ -30,6 +30,8 @@ if __name__ == "__main__" or Path(sys.argv[0]).name == "recsys-lab":
 WHOLE = 1000
 #: The exit code of a command that Ctrl-C ended.
 INTERRUPTED = 130
+#: Commands of earlier versions, and what does their work.
+GONE = {"rank": "use decide with one cluster: decide model=... clusters=h100x64 batch=65536"}
 ENTRY = re.compile(r"`python -m recsys_lab (\w+)\b[^`]*`: (.+?)\.?$", re.MULTILINE)
 
 
@@ -67,7 +69,7 @@ def _called(argv: list[str]) -> int:
                 where="python -m recsys_lab",
                 given=argv[0],
                 allowed=", ".join(COMMANDS),
-                remedy=did_you_mean(argv[0], COMMANDS),
+                remedy=GONE.get(argv[0]) or did_you_mean(argv[0], COMMANDS),
             )
         paths.on_path()
         return importlib.import_module(COMMANDS[argv[0]][0]).main(argv[1:])

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO, get_type_hints
 from recsys_lab.base import paths
 from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.config import command_line
-from recsys_lab.config.said import said
+from recsys_lab.config.overrides import overrides_from_kwargs
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import Experiment, of_words
 from recsys_lab.plan import ShardingPlan
@@ -109,7 +109,7 @@ def compose(*words: str, **keys: Any) -> Experiment:
     >>> compose("model=dcn", sharder="dmt", cluster="h100x64").cluster.world_size
     64
     """
-    return of_words(said(words, keys, "compose"), where="compose")
+    return of_words(overrides_from_kwargs(words, keys, "compose"), where="compose")
 
 
 def plan(experiment: Experiment | str, *words: str, given: ShardingPlan | None = None, **keys: Any) -> Planned:
@@ -204,18 +204,15 @@ def run(*words: str, folder: Path | str | None = None, **keys: Any) -> Run:
     >>> made.result["status"], len(made.plan.placements)
     ('completed', 26)
     """
-    overrides = said(words, keys if folder is None else keys | {"hydra.run.dir": Path(_path(folder, "run folder"))}, "run")
-    line = command_line.read(overrides)
-    if line.run is None:
-        raise UserError("one run is needed, not a sweep", where="run", given=" ".join(overrides), remedy="sweeps: python run.py -m ...")
-    at = overrides if folder is not None or line.run.config.resume else [*overrides, *said((), {"hydra.run.dir": line.run.folder}, "run")]
+    line = overrides_from_kwargs(words, keys if folder is None else keys | {"hydra.run.dir": Path(_path(folder, "run folder"))}, "run")
+    run = command_line.read_run(line, where="run")
     paths.on_path()
     heard = _Heard(sys.stderr)
     with contextlib.redirect_stderr(heard):
-        code: int = _run_py().main(at)
+        code: int = _run_py().main(line, run)
     if code:
-        raise RunFailed(code, line.run.folder, heard.last())
-    return read_run(line.run.folder)
+        raise RunFailed(code, run.folder, heard.last())
+    return read_run(run.folder)
 
 
 def _run_py() -> ModuleType:
@@ -281,7 +278,12 @@ def _experiment(experiment: Experiment | str, words: Sequence[str], keys: dict[s
     if not isinstance(experiment, Experiment):
         return compose(experiment, *words, **keys)
     if words or keys:
-        raise UserError("words beside an experiment", where="experiment", given=" ".join(said(words, keys, "plan")), remedy="compose them")
+        raise UserError(
+            "words beside an experiment",
+            where="experiment",
+            given=" ".join(overrides_from_kwargs(words, keys, "plan")),
+            remedy="compose them",
+        )
     for name, kind in PARTS.items():
         if not isinstance(part := getattr(experiment, name), kind):
             remedy = f"compose the words, and take the {name} of that experiment"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
@@ -14,6 +15,7 @@ from recsys_lab.base.files import path_of
 from recsys_lab.cluster import Cluster
 from recsys_lab.config import command_line
 from recsys_lab.config.choices import apart_from_hydra
+from recsys_lab.config.default_hyperparameters import default_hyperparameters
 from recsys_lab.config.frozen import fingerprint, plain
 from recsys_lab.config.options import (
     TRAINS,
@@ -27,7 +29,6 @@ from recsys_lab.config.options import (
     TrainerOptions,
 )
 from recsys_lab.config.schema import resolved, typed
-from recsys_lab.config.suited import suited
 from recsys_lab.data.capped import capped
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.frequencies import with_frequencies
@@ -131,6 +132,10 @@ class LauncherChoice:
     def ranks(self) -> int:
         return self.hosts * self.ranks_per_host
 
+    def prepare(self) -> None:
+        """Starts what the launcher's module can start before the plan is made (launchers/local.py: prepare)."""
+        getattr(sys.modules[self.launch.func.__module__], "prepare", lambda: None)()  # type: ignore[attr-defined]
+
 
 @dataclass(frozen=True)
 class StudyChoice:
@@ -222,7 +227,7 @@ class Experiment:
             needs = f"a model of clicks{keys}, and baselines=true"
             raise UserError("nothing to start from", where="trainer.start_from_baseline", given="true", allowed=needs)
 
-    def suited(self, data: DataSet) -> Experiment:
+    def with_default_hyperparameters(self, data: DataSet) -> Experiment:
         """Itself, with what its config leaves open chosen for the rows of `data` where these ask for it: `chosen` says what."""
         if not data.chooses_settings:
             return self
@@ -230,7 +235,7 @@ class Experiment:
         linear = model.has_first_order
         fits = self.baselines and data.learnable and self.model.objective != "next_item"
         begins = model.begins_first_order and fits and self.trainer.start_from_baseline is not False
-        fit = suited(data.splits["train"].rows, self.data.batch_size, linear, begins, self.trainer, self.optimizer)
+        fit = default_hyperparameters(data.splits["train"].rows, self.data.batch_size, linear, begins, self.trainer, self.optimizer)
         chosen = {f"model.{key}": True for key in self.model.open_keys} | fit.chosen
         return replace(self, model=model, trainer=fit.trainer, optimizer=fit.optimizer, chosen=chosen)
 
@@ -306,10 +311,7 @@ def resolve(config: DictConfig) -> Experiment:
 def of_words(words: Sequence[str], where: str, needed: str = "one run is needed") -> Experiment:
     """The experiment of run.py's `words`. Raises UserError for whatever is wrong with them, and for what is not one run."""
     with apart_from_hydra():  # else Lightning would start other ranks with words of Hydra's in their arguments
-        line = command_line.read(list(words))
-        if line.config is None or line.multirun:
-            raise UserError(f"{needed}, not a sweep", where=where, given=" ".join(words))
-        return resolve(line.config)
+        return resolve(command_line.read_run(words, where, needed).config)
 
 
 def _study(group: DictConfig, name: str) -> StudyChoice:

@@ -18,10 +18,11 @@ from typing import Any
 from omegaconf import DictConfig
 
 from recsys_lab.base.files import pasted
-from recsys_lab.config.command_line import Invocation
-from recsys_lab.config.folders import save_words
+from recsys_lab.base.streams import Streams
+from recsys_lab.config.command_line import Question, SingleRun, Sweep
+from recsys_lab.config.folders import save_hydra
 from recsys_lab.config.frozen import differences, fingerprint, freeze, load, plain, save
-from recsys_lab.config.installed import check_installed
+from recsys_lab.config.installed import check_installed, check_packages
 from recsys_lab.errors import (
     UNWRITABLE,
     HungUp,
@@ -49,41 +50,105 @@ MARKS_OF_A_SWEEP = {"multirun.yaml", "sweep.json", "search.json"}
 ENDED = ("completed", "pruned")
 
 
-def owned(line: Invocation, leads: bool) -> AbstractContextManager[Ownership | None]:
+class Program:
+    """`with Program() as program`: a whole command line. Its jobs leave their exit `codes`. A mistake outside of them becomes a line."""
+
+    def __init__(self) -> None:
+        self.codes: list[int] = []
+        self.streams = Streams()
+        self.line: SingleRun | Sweep | Question | None = None
+        self._handled_before: dict[signal.Signals, Any] = {}
+
+    @property
+    def exit_code(self) -> int:
+        """0 done, 2 a mistake to mend, 3 does not fit, 4 a rank was lost, 1 a bug of ours. 129, 130 and 143: SIGHUP,
+        Ctrl-C and SIGTERM cut it short.
+
+        Of a sweep 0 where no job failed, else the lowest of those that failed.
+        """
+        return self.streams.code(min((code for code in self.codes if code), default=0))
+
+    def __enter__(self) -> Program:
+        self.streams.__enter__()
+        os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra lets its errors through to us, and prints nothing of its own
+        if threading.current_thread() is threading.main_thread():
+            handled = [signal.SIGTERM] + [signal.SIGHUP] * (signal.getsignal(signal.SIGHUP) == signal.SIG_DFL)  # nohup ignores it
+            self._handled_before = {number: signal.signal(number, _terminate) for number in handled}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        try:
+            return self._ended(error)
+        finally:
+            self.streams.__exit__(kind, error, trace)
+
+    def _ended(self, error: BaseException | None) -> bool:
+        """Whether the exit codes say all of `error`."""
+        for number, before in self._handled_before.items():
+            signal.signal(number, before)
+        error = error and cause(error)
+        if isinstance(error, KeyboardInterrupt | Terminated):
+            sweep = self.line if isinstance(self.line, Sweep) else None
+            hint = f"; the same command with {pasted('hydra.sweep.dir', sweep.folder)} finishes the sweep" if sweep else ""
+            print(f"{_cut_short(error)}{hint}", file=sys.stderr)
+            self.codes = [CUT_SHORT[type(error)]]
+        elif isinstance(error, SystemExit) and isinstance(error.code, int | None):  # Hydra's, after what it was asked
+            self.codes = [UserError.exit_code if error.code else 0]
+        elif isinstance(error, Exception) and (mistake := self._mistake(error)) is not None:
+            print(f"error: {mistake}", file=sys.stderr)
+            self.codes = [mistake.exit_code]
+        else:
+            return error is None
+        return True
+
+    def _mistake(self, error: Exception) -> UserError | None:
+        """`error` as the user's mistake; None of a bug of ours."""
+        if isinstance(error, UserError):
+            return error
+        if (broken := broken_install(error)) is not None or not isinstance(error, OSError):
+            return broken
+        if self.line is None and error.errno in UNWRITABLE:
+            return cannot_read(error, "command line")  # a folder of choices, or what its words name
+        folder = None if isinstance(self.line, Question | None) else self.line.folder
+        return cannot_write(error, folder) if folder is not None and not self.codes else None
+
+
+def claimed(line: SingleRun | Sweep, leads: bool) -> AbstractContextManager[Ownership | None]:
     """The folder of `line`, this process's alone while the context lasts. Of a new run, with its config in it.
 
     `leads`: False on torchrun's ranks other than 0, which leave the folder to rank 0. Raises UserError where the folder is another's.
     """
-    if not leads or line.folder is None or line.config is None:
+    check_packages(line)
+    if not leads:
         return nullcontext()
-    mine = Ownership.of(line.folder)
+    ownership = Ownership.of(line.folder)
     try:
-        if line.multirun:
-            _check_sweep(mine)
-        elif line.config.resume:
-            _check_record(mine.folder)
+        if isinstance(line, Sweep):
+            _check_sweep(ownership)
+        elif line.composed is None:  # it resumes
+            _check_record(ownership.folder)
         else:
-            _check_no_sweep(mine.folder)
-            if mine.earlier_files:
-                _make_room(mine, line.config)
-            save_words(mine.folder, line.overrides)
-            save(plain(line.config), mine.folder)
+            _check_no_sweep(ownership.folder)
+            if ownership.earlier_files:
+                _make_room(ownership, line.config)
+            save_hydra(ownership.folder, line.composed, line.overrides)
+            save(plain(line.config), ownership.folder)
     except BaseException:
-        mine.withdraw()
+        ownership.withdraw()
         raise
-    return mine
+    return ownership
 
 
-def _check_sweep(mine: Ownership) -> None:
+def _check_sweep(ownership: Ownership) -> None:
     """Refuses a folder in which a single run lies, or files that a sweep would write and none has written."""
-    if mine.earlier_files:
-        raise UserError("a run lies here, not a sweep", where=mine.folder, remedy="choose another folder: hydra.sweep.dir=DIR")
-    found = {path.name for path in written(mine.folder, SWEEP_WRITES)}
-    if found and not found & MARKS_OF_A_SWEEP:
+    if ownership.earlier_files:
+        raise UserError("a run lies here, not a sweep", where=ownership.folder, remedy="choose another folder: hydra.sweep.dir=DIR")
+    names = {path.name for path in written(ownership.folder, SWEEP_WRITES)}
+    if names and not names & MARKS_OF_A_SWEEP:
         raise UserError(
             "files lie here that a sweep would write over",
-            where=mine.folder,
-            given=", ".join(sorted(found)),
+            where=ownership.folder,
+            given=", ".join(sorted(names)),
             remedy="choose another folder: hydra.sweep.dir=DIR",
         )
 
@@ -108,31 +173,31 @@ def _check_record(folder: Path) -> None:
         )
 
 
-def _make_room(mine: Ownership, ours: DictConfig) -> None:
+def _make_room(ownership: Ownership, config: DictConfig) -> None:
     """Removes the run in the folder where `overwrite` says so; else, and where no run wrote what lies there, refuses."""
-    theirs = next((config for config in (_config_in(mine.folder), _config_in(mine.folder / ".hydra")) if config is not None), None)
-    names = sorted(str(path.relative_to(mine.folder)) for path in mine.earlier_files)
-    if theirs is None and mine.after_kill and all(name.startswith(".hydra/") for name in names):
-        mine.clear()  # of a run that was killed before its config was there
+    earlier = next((each for each in (_config_in(ownership.folder), _config_in(ownership.folder / ".hydra")) if each is not None), None)
+    names = sorted(str(path.relative_to(ownership.folder)) for path in ownership.earlier_files)
+    if earlier is None and ownership.after_kill and all(name.startswith(".hydra/") for name in names):
+        ownership.clear()  # of a run that was killed before its config was there
         return
-    if theirs is None:
+    if earlier is None:
         raise UserError(
             "files lie here that a run would write over, and no run wrote them",
-            where=mine.folder,
+            where=ownership.folder,
             given=", ".join(names[:5]),
             remedy="choose another folder: hydra.run.dir=DIR",
         )
-    if ours.overwrite:
-        mine.clear()
+    if config.overwrite:
+        ownership.clear()
         return
-    same = fingerprint(theirs) == fingerprint(ours)
-    ended = has_ended(mine.folder)
-    show, go_on = f"python -m recsys_lab show {shlex.quote(str(mine.folder))}", f"python run.py {pasted('resume', mine.folder)}"
+    same = fingerprint(earlier) == fingerprint(config)
+    ended = has_ended(ownership.folder)
+    show, go_on = f"python -m recsys_lab show {shlex.quote(str(ownership.folder))}", f"python run.py {pasted('resume', ownership.folder)}"
     look = f"look at it: {show}" if ended else f"go on with it: {go_on}"
     raise UserError(
         f"{'this' if same else 'another'} run lies here, and {'has ended' if ended else 'was cut short'}",
-        where=mine.folder,
-        given=None if same else "; ".join(differences(ours, theirs)[:3]),
+        where=ownership.folder,
+        given=None if same else "; ".join(differences(config, earlier)[:3]),
         remedy=f"{look}; or choose another folder: hydra.run.dir=DIR; or remove that run first: overwrite=true",
     )
 
@@ -153,106 +218,87 @@ def has_ended(folder: Path) -> bool:
         return False
 
 
-class Ending:
-    """`with Ending(...) as ending`: the end of a job. What goes wrong becomes a line, an exit code and a clean folder.
+def run_job(config: DictConfig, folder: Path, ownership: Ownership | None = None, *, sweep: str | None = None, writes: bool = True) -> int:
+    """Runs `config` in `folder`. What goes wrong becomes a line, an exit code and a clean folder.
 
-    The exit code is added to `codes`. In a sweep a failure is also recorded, since its cell must say why. `writes`: False on torchrun's
-    ranks other than 0, which are silent and leave the folder to rank 0.
+    Args:
+        config: of one run.
+        folder: its own.
+        ownership: of the folder. An error before there is a checkpoint leaves it as it was.
+        sweep: the name of the sweep that the job is of. Its failure is recorded, since its cell must say why.
+        writes: False on torchrun's ranks other than 0, which are silent and leave the folder to rank 0.
+
+    Returns:
+        The exit code.
     """
-
-    def __init__(
-        self,
-        config: DictConfig,
-        folder: Path,
-        codes: list[int],
-        mine: Ownership | None = None,
-        sweep: str | None = None,
-        *,
-        writes: bool = True,
-    ):
-        self.config, self.folder, self.codes, self.mine, self.sweep, self.writes = config, folder, codes, mine, sweep, writes
-
-    def work(self) -> Callable[[], dict[str, Any] | None]:
-        """What the config asks for, as a function that returns its record.
-
-        It is a study, a run, or the rest of a run that has ended before.
-
-        Raises UserError for a config that cannot be.
-        """
-        self.config = freeze(self.config)
-        if self.config.resume and (self.folder / RESULT_FILE).is_file():
-            record = read_result(self.folder)
-            if record["status"] in ENDED:
-                return partial(_again, record, self.folder)
-        check_installed(self.config)
-        from recsys_lab.experiment import resolve  # with torch, which neither help nor a refused line needs
-
-        experiment = resolve(self.config)
-        if experiment.study is not None:  # neither is imported for the other's sake
-            from recsys_lab.studies.run import run_study
-
-            return partial(run_study, experiment, self.folder) if self.writes else lambda: None
-        from recsys_lab import pipeline
-
-        return partial(pipeline.run, experiment, self.folder, self.sweep, self.writes)
-
-    def say(self, record: dict[str, Any] | None) -> None:
-        """How the run ended. Nothing where its ranks start later."""
-        if record is not None:
-            say.finished(record, self.folder, self.config.data.batch_size)
-
-    def __enter__(self) -> Ending:
-        say.CONSOLE.quiet = not self.writes
-        if self.mine is not None:
-            self.mine.begun = True
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
-        error = error and cause(error)
-        if isinstance(error, KeyboardInterrupt | Terminated):
-            if self.writes:
-                clear_partial(self.folder / "checkpoints")
-                last = latest(self.folder / "checkpoints")
-                kept = "" if last is None else f" with a checkpoint of {last.name}"
-                how = as_called(f"go on with: python run.py {pasted('resume', self.folder)}")
-                print(f"{_cut_short(error)}{kept}; {how}", file=sys.stderr)
-            self.codes.append(CUT_SHORT[type(error)])
-        elif isinstance(error, Exception):
-            self.codes.append(self._failed(error))
-        elif error is None:
-            self.codes.append(0)
-        return error is None or isinstance(error, Exception | KeyboardInterrupt | Terminated)
-
-    def _failed(self, error: Exception) -> int:
-        mistake = error if isinstance(error, UserError) else broken_install(error)
-        if mistake is None and isinstance(error, OSError):
-            mistake = self._of_the_disk(error)
-        if mistake is None:
-            traceback.print_exception(error)
-        elif self.writes:
-            print(f"error: {mistake}", file=sys.stderr)
-        keeps = mistake is None or isinstance(mistake, RankLost) or self.sweep is not None or bool(self.config.resume)
-        keeps = keeps or latest(self.folder / "checkpoints") is not None
-        if self.mine is not None and self.writes and not keeps:
-            self.mine.withdraw()
-        if self.writes:
-            clear_partial(self.folder / "checkpoints")
-        if self.writes and self.folder.is_dir() and keeps:
-            _record_failure(self.config, self.folder, mistake or error)
-        return 1 if mistake is None else mistake.exit_code
-
-    def _of_the_disk(self, error: OSError) -> UserError | None:
-        """`error` as the user's mistake: the disk refused, or somebody removed the run's folder. None of anything else."""
-        gone = isinstance(error, FileNotFoundError) and not self.folder.is_dir()
-        return cannot_write(error, self.folder) if gone else unwritable(error, self.folder)
+    say.CONSOLE.quiet = not writes
+    if ownership is not None:
+        ownership.begun = True
+    try:
+        config = freeze(config)
+        if (record := _work(config, folder, sweep, writes)()) is not None:
+            say.finished(record, folder, config.data.batch_size)
+        return 0
+    except BaseException as error:
+        reason = cause(error)
+        if isinstance(reason, KeyboardInterrupt | Terminated):
+            return _interrupted(reason, folder, writes)
+        if not isinstance(reason, Exception):
+            raise
+        return _failed(reason, config, folder, ownership, sweep is not None, writes)
 
 
-def run_job(config: DictConfig, folder: Path, sweep: str, writes: bool = True) -> int:
-    """Runs `config` in `folder`, one of a sweep's. Returns the exit code."""
-    codes: list[int] = []
-    with Ending(config, folder, codes, sweep=sweep, writes=writes) as ending:
-        ending.say(ending.work()())
-    return codes[0]
+def _work(config: DictConfig, folder: Path, sweep: str | None, writes: bool) -> Callable[[], dict[str, Any] | None]:
+    """What the config asks for, as a function that returns its record: a study, a run, or the rest of a run that has ended before.
+
+    Raises UserError for a config that cannot be.
+    """
+    if config.resume and (folder / RESULT_FILE).is_file():
+        record = read_result(folder)
+        if record["status"] in ENDED:
+            return partial(_again, record, folder)
+    check_installed(config)
+    from recsys_lab.experiment import resolve  # with what neither help nor a refused line needs
+
+    experiment = resolve(config)
+    if experiment.study is not None:  # neither is imported for the other's sake
+        from recsys_lab.studies.run import run_study
+
+        return partial(run_study, experiment, folder) if writes else lambda: None
+    from recsys_lab import pipeline
+
+    return partial(pipeline.run, experiment, folder, sweep, writes)
+
+
+def _interrupted(error: BaseException, folder: Path, writes: bool) -> int:
+    if writes:
+        clear_partial(folder / "checkpoints")
+        last = latest(folder / "checkpoints")
+        kept = "" if last is None else f" with a checkpoint of {last.name}"
+        how = as_called(f"go on with: python run.py {pasted('resume', folder)}")
+        print(f"{_cut_short(error)}{kept}; {how}", file=sys.stderr)
+    return CUT_SHORT[type(error)]
+
+
+def _failed(error: Exception, config: DictConfig, folder: Path, ownership: Ownership | None, in_sweep: bool, writes: bool) -> int:
+    mistake = error if isinstance(error, UserError) else broken_install(error)
+    if mistake is None and isinstance(error, OSError):  # the disk refused, or somebody removed the run's folder
+        gone = isinstance(error, FileNotFoundError) and not folder.is_dir()
+        mistake = cannot_write(error, folder) if gone else unwritable(error, folder)
+    if mistake is None:
+        traceback.print_exception(error)
+    elif writes:
+        print(f"error: {mistake}", file=sys.stderr)
+    keeps = (
+        mistake is None or isinstance(mistake, RankLost) or in_sweep or bool(config.resume) or latest(folder / "checkpoints") is not None
+    )
+    if ownership is not None and writes and not keeps:
+        ownership.withdraw()
+    if writes:
+        clear_partial(folder / "checkpoints")
+    if writes and folder.is_dir() and keeps:
+        _record_failure(config, folder, mistake or error)
+    return 1 if mistake is None else mistake.exit_code
 
 
 def data_fingerprint(config: DictConfig) -> str | None:
@@ -265,55 +311,6 @@ def data_fingerprint(config: DictConfig) -> str | None:
         return resolve(config).open_data().fingerprint
     except UserError:
         return None
-
-
-class Outcome:
-    """`with Outcome() as outcome`: of a whole command line. Its jobs leave their exit `codes`. A mistake outside of them becomes a line."""
-
-    def __init__(self) -> None:
-        self.codes: list[int] = []
-        self.line: Invocation | None = None
-        self._handled_before: dict[signal.Signals, Any] = {}
-
-    @property
-    def code(self) -> int:
-        """0 done, 2 a mistake to mend, 3 does not fit, 4 a rank was lost, 1 a bug of ours. 129, 130 and 143: SIGHUP,
-        Ctrl-C and SIGTERM cut it short.
-
-        Of a sweep 0 where no job failed, else the lowest of those that failed.
-        """
-        return min((code for code in self.codes if code), default=0)
-
-    def __enter__(self) -> Outcome:
-        os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra lets its errors through to us, and prints nothing of its own
-        if threading.current_thread() is threading.main_thread():
-            handled = [signal.SIGTERM] + [signal.SIGHUP] * (signal.getsignal(signal.SIGHUP) == signal.SIG_DFL)  # nohup ignores it
-            self._handled_before = {number: signal.signal(number, _terminate) for number in handled}
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
-        for number, before in self._handled_before.items():
-            signal.signal(number, before)
-        folder, error = None if self.line is None else self.line.folder, error and cause(error)
-        if isinstance(error, OSError | ImportError) and (mistake := broken_install(error)):
-            error = mistake
-        elif isinstance(error, OSError) and self.line is not None and not self.codes:
-            error = cannot_write(error, folder)  # Hydra could not make the run folder
-        elif isinstance(error, OSError) and self.line is None and error.errno in UNWRITABLE:
-            error = cannot_read(error, "command line")  # a folder of choices, or what its words name
-        if isinstance(error, UserError):
-            print(f"error: {error}", file=sys.stderr)
-            self.codes = [error.exit_code]
-        elif isinstance(error, KeyboardInterrupt | Terminated):
-            sweeps = self.line is not None and self.line.multirun
-            hint = f"; the same command with {pasted('hydra.sweep.dir', folder)} finishes the sweep" if sweeps and folder else ""
-            print(f"{_cut_short(error)}{hint}", file=sys.stderr)
-            self.codes = [CUT_SHORT[type(error)]]
-        elif isinstance(error, SystemExit) and isinstance(error.code, int | None):  # Hydra's, after what it was asked
-            self.codes = [error.code or 0]
-        else:
-            return error is None
-        return True
 
 
 def _again(record: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -39,8 +39,10 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     quiet_torchrec()
     if writes:
         save(experiment.config, folder)
+    if experiment.trains:
+        experiment.launcher.prepare()
     data = experiment.open_data()
-    experiment = experiment.suited(data)
+    experiment = experiment.with_default_hyperparameters(data)
     experiment.check(data)
     say.data(data)
     say.chosen(experiment.chosen)

@@ -21,6 +21,16 @@ QUIET = ["--disable-quic", "--no-first-run", "--disable-background-networking", 
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: install Debian's package chromium")
 
 
+#: Of the charts that are shown, those with words beyond their picture or the window, or wider than the window and not to be scrolled.
+CLIPPED = """[...document.querySelectorAll('figure')].filter(figure => figure.getBoundingClientRect().width).filter(figure => {
+  const svg = figure.querySelector('svg'), box = svg.getBoundingClientRect();
+  const beside = one => one.left < box.left - 1 || one.right > box.right + 1;
+  const out = one => one.width && (beside(one) || one.top < box.top - 1 || one.bottom > box.bottom + 1);
+  return (box.right > innerWidth + 1 && !figure.classList.contains('wide'))
+    || [...svg.querySelectorAll('text')].some(text => out(text.getBoundingClientRect()));
+}).map(figure => figure.id)"""
+
+
 @dataclass
 class Page:
     """An open page. `complaints`: console errors and exceptions; `requests`: addresses that it asked for, itself among them."""
@@ -58,11 +68,6 @@ class Page:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    async def move(self, x: float, y: float) -> None:
-        for nearer in (3, 0):  # a pointer that does not move hovers over nothing
-            await self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x - nearer, y=y)
-        await asyncio.sleep(0.4)
-
     async def open(self, file: Path, width: int, height: int = 900) -> None:
         """Shows `file` in a window of so many pixels; below 600 that of a phone."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
@@ -72,8 +77,9 @@ class Page:
             if await self.value("document.readyState") == "complete":
                 break
             await asyncio.sleep(0.1)
-        await self.value("typeof drawn === 'undefined' ? null : Promise.all([plotlyReady, drawn]).then(() => null)")
-        await asyncio.sleep(0.5)
+
+    async def scheme(self, dark: bool) -> None:
+        await self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
 
     async def screenshot(self, path: Path) -> None:
         answer = await self.call("Page.captureScreenshot", captureBeyondViewport=True)

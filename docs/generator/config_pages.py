@@ -16,8 +16,8 @@ from hydra.utils import get_object
 from omegaconf import OmegaConf
 
 from recsys_lab.config import options
-from recsys_lab.config.described import GROUPS, comments, is_global
 from recsys_lab.config.schema import BESIDE_TARGET, PLAIN, schema_of
+from recsys_lab.config.yaml_comments import GROUPS, comments, is_global
 
 _COMMAND = re.compile(r"^(?:python|torchrun)\b")
 _NAMES = "|".join(GROUPS)

@@ -7,8 +7,8 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from docs.generator.figures import plan_of
-from docs.generator.themes import INK, style, svg_of
 from recsys_lab.plan.tiers import tier_rows
+from recsys_lab.report.charts import INK, style, svg_file
 from recsys_lab.report.plan_map import KINDS
 from recsys_lab.tables.access import power_law_access
 
@@ -42,4 +42,4 @@ def coverage_figure() -> str:
         panel.grid(linewidth=0.5)
         panel.spines[["top", "right"]].set_visible(False)
         figure.legend(loc="outside lower center", ncols=4, frameon=False)
-        return svg_of(figure)
+        return svg_file(figure)

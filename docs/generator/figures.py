@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from docs.generator.themes import style, svg_of
 from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.experiment import of_words
 from recsys_lab.plan import Placement, ShardingPlan
 from recsys_lab.plan.tiers import is_tiered, tier_of_shard
 from recsys_lab.planning import plan_for
+from recsys_lab.report.charts import style, svg_file
 from recsys_lab.report.plan_map import KINDS
 from recsys_lab.tables import Table
 from recsys_lab.units import human_count
@@ -80,7 +80,7 @@ def plan_figure(plan: ShardingPlan, title: str, across: int | None = None, wide:
         figure.suptitle(title, x=0.01, ha="left", weight="bold", size=12)
         bottom = (below - 0.03) / tall
         figure.subplots_adjust(left=0.8 / wide, right=0.99, top=1 - above / tall, bottom=bottom, wspace=0.1, hspace=between / map_tall)
-        return svg_of(figure)
+        return svg_file(figure)
 
 
 def _table(panel: Axes, plan: ShardingPlan, number: int, first: bool) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 
-from docs.generator.themes import BOX, INK, RULE, SOFT, follows_scheme
+from recsys_lab.report.charts import BOX, COLOURS, INK, RULE, SOFT, follows_scheme
 
-BLUE, ORANGE = "#0072b2", "#e69f00"
+BLUE, ORANGE = COLOURS[:2]
 HIGH = 62  # of a box
 #: Head of a box -> lines below it, colour of its border.
 BOXES = {

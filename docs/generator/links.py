@@ -68,19 +68,19 @@ class Site:
         """`text` with its links as they are in the site. Raises ValueError for one to nothing."""
         here = Path(self.place_of(page)).parent
 
-        def turn(found: re.Match[str]) -> str:
-            words, target = found.groups()
+        def turn(match: re.Match[str]) -> str:
+            words, target = match.groups()
             address, hash_mark, part = target.partition("#")
             if "://" in address or address.startswith("mailto:") or not address:
-                return found[0]
+                return match[0]
             place = self._place(page, address, hash_mark)
             return f"{words}({os.path.relpath(place, here).replace(os.sep, '/')}{hash_mark}{part})"
 
-        def turn_picture(found: re.Match[str]) -> str:
-            place = self._place(page, found[2])
-            return f'{found[1]}="{os.path.relpath(place, here).replace(os.sep, "/")}"'
+        def turn_picture(match: re.Match[str]) -> str:
+            place = self._place(page, match[2])
+            return f'{match[1]}="{os.path.relpath(place, here).replace(os.sep, "/")}"'
 
-        text = _outside_code(_PERCENT, lambda found: found[1] or "\u00a0%", text)
+        text = _outside_code(_PERCENT, lambda match: match[1] or "\u00a0%", text)
         return _lists_apart(_outside_code(_PICTURE, turn_picture, _outside_code(_LINK, turn, text)))
 
     def _place(self, page: Path, address: str, hash_mark: str = "") -> str:

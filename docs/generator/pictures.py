@@ -5,7 +5,6 @@ They lie in docs/images as SVG, so that pages show them on the site and in the r
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -17,17 +16,16 @@ from matplotlib.figure import Figure
 from docs.generator.coverage import coverage_figure
 from docs.generator.figures import plan_figures
 from docs.generator.flow import PHONE, flow_figure
-from docs.generator.themes import DARK, style
 from docs.generator.timelines import timeline_figure
 from recsys_lab.base.files import write_text
 from recsys_lab.decide.decision import decide
 from recsys_lab.decide.rows import Row
+from recsys_lab.report.charts import COLOURS, DARK, style, svg_text
 
 IMAGES = Path(__file__).resolve().parents[1] / "images"
 #: The question of docs/decide.md.
 MODEL = ("model=tables", "model.file=docs/tables.csv")
 CLUSTERS, BATCH = "h100x64:2.50,a100x128:1.50", 65_536
-COLOURS = ("#0072b2", "#e69f00")
 
 
 def write_pictures(names: Sequence[str] = ()) -> None:
@@ -76,9 +74,7 @@ def cost_of_sharders(rows: Sequence[Row]) -> str:
         panel.tick_params(left=False)
         panel.legend(loc="upper right", frameon=False)
         figure.subplots_adjust(left=0.21, right=0.98, top=0.98, bottom=0.13)
-        out = io.StringIO()
-        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
-    return out.getvalue()
+        return svg_text(figure, "decide")
 
 
 def _points(panel: Axes, placed: Iterable[tuple[int, Row]], number: int, cluster: str) -> None:

@@ -120,7 +120,7 @@ def _in_a_frame(page: Path, size: tuple[int, int], frame: Path) -> Path:
 
 def code_of_pages() -> str:
     """A fingerprint of the code that writes the pages."""
-    files = sorted(path for room in ROOMS for path in (ROOT / "recsys_lab" / room).rglob("*.*") if path.suffix in (".py", ".js"))
+    files = sorted(path for room in ROOMS for path in (ROOT / "recsys_lab" / room).rglob("*.*") if path.suffix == ".py")
     return sha256(b"".join(path.read_bytes() for path in (*files, Path(__file__)))).hexdigest()
 
 

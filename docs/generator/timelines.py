@@ -7,10 +7,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from docs.generator.themes import style, svg_of
 from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.experiment import of_words
 from recsys_lab.planning import plan_for, price
+from recsys_lab.report.charts import style, svg_file
 from recsys_lab.report.timeline_chart import OTHER, PHASES
 from recsys_lab.simulate.placed import STREAMS, Event
 from recsys_lab.simulate.trace import TRACKS
@@ -40,7 +40,7 @@ def timeline_figure() -> str:
         panels[-1].set_xlabel("ms, simulated")
         marks = [Patch(color=fill, label=phase) for phase, fill in PHASES.items()]
         figure.legend(handles=marks, loc="outside lower left", ncols=4, frameon=False)
-        return svg_of(figure)
+        return svg_file(figure)
 
 
 def _iteration(panel: Axes, title: str, events: list[Event], lanes: list[str]) -> None:

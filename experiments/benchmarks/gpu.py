@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from recsys_lab import kernels
 from recsys_lab.kernels import Lookups, Rule
 from recsys_lab.kernels.stored import StoredWeights
-from recsys_lab.models.hstu import HSTUBlock
+from recsys_lab.models.hstu.network import HSTUBlock
 from recsys_lab.models.jagged import Places
 
 DEVICE = torch.device("cuda")

@@ -13,8 +13,8 @@ from typing import Any
 
 from experiments.cpu_dlrm.exchanges import CASES, measure
 from launchers.local import launch
+from recsys_lab.base.progress import Progress
 from recsys_lab.base.ranges import RanksPerHost, Rounds
-from recsys_lab.data.progress import progress
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.pictures import BLUE, GREEN, GREY, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study
@@ -42,7 +42,7 @@ def run(name: str, *, rounds: Rounds = ROUNDS, ranks: list[RanksPerHost] = RANKS
     lines: list[Line] = []
     rows: list[tuple[str, ...]] = []
     data: list[dict[str, Any]] = []
-    with progress(len(ranks), "exchanges in turns", "world") as bar:
+    with Progress(len(ranks), "exchanges in turns", "worlds") as bar:
         everything = {}
         for world in ranks:
             everything[world] = measured(world, rounds)

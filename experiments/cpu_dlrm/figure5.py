@@ -19,11 +19,11 @@ from torch import Tensor
 
 from experiments.cpu_dlrm.peak import compiled
 from experiments.cpu_dlrm.tables import published
+from recsys_lab.base.progress import Progress
 from recsys_lab.base.ranges import Rounds, Threads, Width
-from recsys_lab.data.progress import progress
 from recsys_lab.models.linear import linear, product
 from recsys_lab.report.sections import Table as Shown
-from recsys_lab.studies.pictures import BLUE, ORANGE, picture, written
+from recsys_lab.studies.pictures import BLUE, INK, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study
 
 SAMPLES, LAYERS = 1024, 5
@@ -62,7 +62,7 @@ def run(name: str, *, rounds: Rounds = 3, threads: Threads | None = None, widths
     formats = [format for format in FORMATS if peak.gflop_s(format)]
     shares: dict[Case, list[float]] = {}
     peaks: dict[str, list[float]] = {format: [] for format in formats}
-    with progress(len(formats) * len(widths) * rounds, "products", "turn") as bar:
+    with Progress(len(formats) * len(widths) * rounds, "products", "turns") as bar:
         for format, width in itertools.product(formats, widths):
             layers = _layers(width, FORMATS[format])
             for _ in range(rounds):
@@ -132,7 +132,7 @@ def _draw(name: str, shares: dict[Case, float], theirs: dict[str, float], folder
                 axis.bar([place + 0.4 * at - 0.2 for place in range(len(groups))], heights, 0.36, color=colour, label=f"{whose}, measured")
             if format == "fp32":
                 for (whose, share), style in zip(theirs.items(), ("-", "--", ":")):
-                    axis.axhline(share, color="black", linewidth=1, linestyle=style, label=f"published mean: {whose}")
+                    axis.axhline(share, color=INK, linewidth=1, linestyle=style, label=f"published mean: {whose}")
             axis.set_xticks(range(len(groups)), [f"{width}\n{which.replace('backward ', '')}" for width, which in groups], fontsize=7)
             axis.set(title=format, ylim=(0, 110))
             axis.grid(visible=False, axis="x")

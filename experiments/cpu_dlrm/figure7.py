@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from experiments.cpu_dlrm.tables import HERE, published
+from recsys_lab.base.progress import Progress
 from recsys_lab.base.ranges import Rounds
-from recsys_lab.data.progress import progress
 from recsys_lab.report.sections import Table as Shown
-from recsys_lab.studies.pictures import BLUE, GREEN, GREY, picture, written
+from recsys_lab.studies.pictures import BLUE, GREEN, GREY, INK, picture, written
 from recsys_lab.studies.study import Line, Study
 
 BENCHMARKS = HERE.parent / "benchmarks"
@@ -34,7 +34,7 @@ def run(name: str, *, rounds: Rounds = 3) -> Study:
     lines: list[Line] = []
     rows: list[tuple[str, ...]] = []
     found = {}
-    with progress(len(SCRIPTS), "before and after in turns", "model") as bar:
+    with Progress(len(SCRIPTS), "before and after in turns", "models") as bar:
         for model, script in SCRIPTS.items():
             found[model] = benchmark(script, rounds)
             bar.update()
@@ -63,7 +63,7 @@ def _draw(name: str, found: dict[str, Any], folder: Path) -> list[Path]:
             axis.bar_label(bars, fmt="%.0f")
             for place, contender in enumerate(CONTENDERS):
                 if (least := made["limit_ms"].get(contender)) is not None:
-                    axis.plot([place - 0.3, place + 0.3], [least, least], color="black", label="what the machine needs at least")
+                    axis.plot([place - 0.3, place + 0.3], [least, least], color=INK, label="what the machine needs at least")
             axis.set(title=model)
             axis.grid(visible=False, axis="x")
         axes[0].set_ylabel("ms an iteration, measured")

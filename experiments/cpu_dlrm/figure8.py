@@ -18,9 +18,9 @@ from torch.profiler import ProfilerActivity, profile
 from experiments.benchmarks import dlrm_contenders, one_machine
 from experiments.cpu_dlrm.figure7 import CONTENDERS
 from experiments.cpu_dlrm.tables import MODELS, published
-from recsys_lab.data.progress import progress
+from recsys_lab.base.progress import Progress
 from recsys_lab.report.sections import Table as Shown
-from recsys_lab.studies.pictures import BLUE, GREY, ORANGE, picture, written
+from recsys_lab.studies.pictures import BLUE, GREY, INK, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study
 
 MOST_ROWS = 500_000
@@ -45,7 +45,7 @@ def run(name: str) -> Study:
         "small": published()["figure8"]["small_embeddings_after"],
         "MLPerf": published()["figure8"]["mlperf_embeddings_after_at_most"],
     }
-    with progress(len(theirs) * len(CONTENDERS), "profiles", "profile") as bar:
+    with Progress(len(theirs) * len(CONTENDERS), "profiles", "profiles") as bar:
         for (model, given), (contender, what) in product(problems().items(), CONTENDERS.items()):
             shares = found[model, what] = shares_of(given, contender)
             bar.update()
@@ -70,7 +70,7 @@ def _draw(name: str, found: dict[tuple[str, str], dict[str, float]], theirs: dic
                 heights = [shares[part] for shares in bars.values()]
                 axis.bar_label(axis.bar(list(bars), heights, 0.6, bottom=below, color=colour, label=part), fmt="%.0f", label_type="center")
                 below = [at + height for at, height in zip(below, heights)]
-            axis.axhline(theirs[model], color="black", linestyle="--", linewidth=1, label="published: embeddings, after")
+            axis.axhline(theirs[model], color=INK, linestyle="--", linewidth=1, label="published: embeddings, after")
             axis.set(title=model, ylim=(0, 100))
             axis.grid(visible=False, axis="x")
         axes[0].set_ylabel("of an iteration's time, %, measured")

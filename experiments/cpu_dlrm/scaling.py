@@ -15,7 +15,7 @@ from experiments.validation import cpu
 from experiments.validation.fit import validate
 from experiments.validation.models import published as points_published
 from recsys_lab.config.choices import built
-from recsys_lab.studies.pictures import BLUE, GREEN, GREY, ORANGE, picture, written
+from recsys_lab.studies.pictures import BLUE, GREEN, GREY, INK, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study
 
 CLUSTER = "clx64"
@@ -82,7 +82,7 @@ def _draw(name: str, curves: dict[str, dict[int, float]], printed: dict[str, tup
             first, most = min(of), max(of)
             axis.plot([first, most], [1, most / first], color=GREY, linewidth=1, linestyle="--", label="ideal")
             axis.plot(list(of), list(of.values()), "o-", color=COLOURS[model], label="simulated, on file")
-            axis.plot(*printed[model], "D", color="black", label="published")
+            axis.plot(*printed[model], "D", color=INK, label="published")
             axis.set(title=NAMES[model], xlabel="sockets", ylim=(0, None))
             axis.legend(loc="upper left")
         axes[0].set_ylabel(f"times as fast as {min(curves['dlrm_small'])} or {min(curves['dlrm_large'])} sockets")

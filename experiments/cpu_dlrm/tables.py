@@ -12,8 +12,8 @@ import torch
 import yaml
 from omegaconf import OmegaConf
 
-from recsys_lab.config.schema import build
-from recsys_lab.models.click_model import ClickModel, ModelInputs
+from recsys_lab.models.choice import ModelChoice
+from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.workload import describe
 from recsys_lab.report.sections import Table as Shown
 from recsys_lab.studies.study import Line, Study
@@ -63,7 +63,7 @@ def model_of(name: str) -> ClickModel:
     """The model of `conf/model/NAME.yaml` on the meta device."""
     model = config_of(name)
     tables = tuple(Table(f"cat_{i}", rows, model.embedding_dim, (f"cat_{i}",)) for i, rows in enumerate(model.rows))
-    return build(model, ModelInputs(tables, model.dense_features, torch.device("meta")))
+    return ModelChoice.of(model).build(tables, model.dense_features, torch.device("meta"))
 
 
 def count(name: str) -> Counted:

@@ -14,7 +14,7 @@ from experiments.dmt.speed import PLATFORMS, SIZES, Case, price_all, priced, spe
 from recsys_lab.base.ranges import Hosts
 from recsys_lab.errors import UserError
 from recsys_lab.report.sections import Table as Shown
-from recsys_lab.studies.pictures import BLUE, GREEN, GREY, ORANGE, picture, written
+from recsys_lab.studies.pictures import BLUE, GREEN, GREY, INK, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study
 
 COLOURS = {"v100": GREY, "a100": BLUE, "h100": ORANGE}
@@ -185,9 +185,9 @@ def _draw_sizes(
                 axis.plot(range(len(of)), list(of.values()), "o-", color=COLOURS[platform], label=platform.upper())
             longest = max(found.values(), key=len)
             axis.set_xticks(range(len(longest)), list(map(str, longest)))
-            axis.axhline(1, color="black", linewidth=0.8)
+            axis.axhline(1, color=INK, linewidth=0.8)
             if most := published()[name].get(model):
-                axis.axhline(most, color="black", linewidth=1, linestyle="--", label="published: up to")
+                axis.axhline(most, color=INK, linewidth=1, linestyle="--", label="published: up to")
             axis.set(title=model.upper(), xlabel=label, ylabel="times faster")
             axis.set_ylim(bottom=0)
             axis.legend()

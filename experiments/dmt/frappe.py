@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, stdev
 
+from recsys_lab.base.progress import Progress
 from recsys_lab.base.ranges import Rounds, Threads
-from recsys_lab.data.progress import progress
 from recsys_lab.data.sources import check_root
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import of_words
@@ -104,7 +104,7 @@ def run(name: str, *, root: str | None, seeds: Rounds, towers: list[str], runs: 
 
 
 def _train(missing: list[Run], jobs: int) -> None:
-    with progress(len(missing), "training", "run") as bar, ThreadPoolExecutor(jobs) as pool:
+    with Progress(len(missing), "training", "runs") as bar, ThreadPoolExecutor(jobs) as pool:
         waiting = [pool.submit(one.train) for one in missing]
         try:
             for done in as_completed(waiting):

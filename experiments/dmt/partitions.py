@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import mannwhitneyu
 
+from recsys_lab.base.progress import Progress
 from recsys_lab.base.quiet import quiet_torchrec
-from recsys_lab.data.progress import progress
 from recsys_lab.experiment import Experiment, Towers, of_words
 from recsys_lab.partition import DIMS, SAMPLES, STEPS, probe
 from recsys_lab.partition.find import coherence, find
@@ -86,7 +86,7 @@ def table6() -> Study:
     seeds = []
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     with (
-        progress(len(SEEDS), "a probe and two trainings a seed", "seed") as bar,
+        Progress(len(SEEDS), "a probe and two trainings a seed", "seeds") as bar,
         ProcessPoolExecutor(min(cores, len(SEEDS)), multiprocessing.get_context("spawn")) as pool,
     ):
         for made in pool.map(of_seed_alone, SEEDS):

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from experiments.dmt.complexity import published
+from recsys_lab.base.progress import Progress
 from recsys_lab.base.quiet import quiet_torchrec
-from recsys_lab.data.progress import progress
 from recsys_lab.experiment import of_words
 from recsys_lab.planning import plan_for, price
 from recsys_lab.simulate import Simulated
@@ -115,7 +115,7 @@ def speed_up(case: Case, over: str) -> float:
 
 def price_all(cases: list[Case], what: str) -> None:
     """Prices `cases`, with a bar: the planner takes half a minute for 512 GPUs."""
-    with progress(len(cases), what, "plan") as bar:
+    with Progress(len(cases), what, "plans") as bar:
         for case in cases:
             priced(case)
             bar.update()

@@ -14,7 +14,7 @@ from experiments.emulated.runs import calibrations
 from recsys_lab.base.ranges import NotNegative, Rounds
 from recsys_lab.errors import UserError
 from recsys_lab.report.sections import Table as Shown
-from recsys_lab.studies.pictures import BLUE, GREY, ORANGE, picture, written
+from recsys_lab.studies.pictures import BLUE, GREY, INK, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study
 
 COLUMNS = ("line", "measured", "range", "simulated", "off", "bytes on links")
@@ -77,7 +77,7 @@ def _draw(name: str, baseline: str, figure: str, made: list[Ratio], folder: Path
         axis.bar([at - 0.27 for at in places], measured, 0.27, yerr=(low, high), capsize=4, color=BLUE, label="measured, range over rounds")
         axis.bar(list(places), [one.simulated for one in made], 0.27, color=ORANGE, label="simulated")
         axis.bar([at + 0.27 for at in places], [one.bytes for one in made], 0.27, color=GREY, label="bytes on links, times fewer")
-        axis.axhline(1, color="black", linewidth=0.8)
+        axis.axhline(1, color=INK, linewidth=0.8)
         axis.set_xticks(list(places), [one.line for one in made])
         axis.set(ylabel=f"times {baseline}'s", title=figure)
         axis.set_ylim(top=1.3 * max(max(one.measured, one.range[1], one.simulated, one.bytes) for one in made))

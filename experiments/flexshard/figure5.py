@@ -10,7 +10,7 @@ from recsys_lab.report.sections import Table
 from recsys_lab.sharders.flexshard.allocate import SLACK_BYTES, Trade
 from recsys_lab.sharders.flexshard.pareto import Point, curve, points
 from recsys_lab.sharders.flexshard.rows import Rows
-from recsys_lab.studies.pictures import BLUE, ORANGE, picture, written
+from recsys_lab.studies.pictures import BLUE, INK, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study
 from recsys_lab.units import GB
 
@@ -93,6 +93,6 @@ def draw(folder: Path) -> list[Path]:
         right.set(title="all rows")
         for axis in (left, right):
             axis.set_xlabel("exchange beyond row-wise (ms an iteration)")
-            axis.axhline(0, color="black", linewidth=0.8)
+            axis.axhline(0, color=INK, linewidth=0.8)
         figure.suptitle(f"More and more rows replicated, most frequent first ({MODEL}'s fitted law; simulated)", fontsize=11)
     return written(folder, "figure5")

@@ -10,7 +10,7 @@ from experiments.flexshard.models import MODELS, mean_length
 from experiments.flexshard.table6 import planned
 from experiments.flexshard.times import SHARDINGS, Times, by_line, by_links, published_times, volumes
 from recsys_lab.report.sections import Table
-from recsys_lab.studies.pictures import BLUE, ORANGE, picture, written
+from recsys_lab.studies.pictures import BLUE, INK, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study
 
 QUESTION = "how much shorter embedding communication gets"
@@ -74,7 +74,7 @@ def draw(folder: Path) -> list[Path]:
                 ours = [speedup(times[m]["line"], sharding, reading) for m in MODELS]
                 bars = axis.bar(places + 0.4 * i - 0.2, paper, 0.36, color=color, label=f"{sharding}, from table 6")
                 axis.bar_label(bars, fmt="%.1f", fontsize=9, label_type="center")
-                axis.plot(places + 0.4 * i - 0.2, ours, "D", color="black", markersize=5, label="ours, simulated" if i else None)
+                axis.plot(places + 0.4 * i - 0.2, ours, "D", color=INK, markersize=5, label="ours, simulated" if i else None)
             axis.set(title=words, xticks=places, xticklabels=MODELS, ylim=(0, 6.6))
             axis.grid(visible=False, axis="x")
         axes[0].set_ylabel("row-wise communication time over this")

@@ -20,8 +20,8 @@ from experiments.neo.priced import (
     published,
     tables_of_case,
 )
+from recsys_lab.base.progress import Progress
 from recsys_lab.base.store_names import AUTO, HOST, HOST_CACHED
-from recsys_lab.data.progress import progress
 from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.schemes.row_blocks import ROW_WISE
 from recsys_lab.studies.study import Line, Study
@@ -88,7 +88,7 @@ def gain(case: Case) -> float:
 def _priced() -> dict[str, Priced]:
     """By store; and all that `OTHERS` need."""
     cases = [replace(case, store=store) for case in (PAPER, *OTHERS.values()) for store in (AUTO, HOST, HOST_CACHED)]
-    with progress(len(cases), "model F", "plan") as bar:
+    with Progress(len(cases), "model F", "plans") as bar:
         for case in cases:
             priced(case)
             bar.update()

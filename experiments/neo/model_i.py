@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from experiments.neo.priced import FP32, FP32_TABLES, HOSTS, QUANTISED, RANKS_PER_HOST, SIMULATED, Case, base, priced, published
-from recsys_lab.data.progress import progress
+from recsys_lab.base.progress import Progress
 from recsys_lab.studies.study import Line, Study
 
 #: MAD-Max's share of the memory bandwidth for model A. And one to draw a straight line to: an iteration on one host is linear in 1 / share.
@@ -32,7 +32,7 @@ def run(name: str) -> Study:
     one_host = AS_IT_IS.batch_of_gpu * RANKS_PER_HOST / (queries / HOSTS / scaling * 100) * 1e3
     lines = [Line("what 3.4 M queries/s at 75 % of linear leave one host", one_host, None, "ms", "published")]
     shares: dict[str, dict[str, float]] = {}
-    with progress(len(OTHERS), "model I", "setting") as bar:
+    with Progress(len(OTHERS), "model I", "settings") as bar:
         for what, case in OTHERS.items():
             told = share_for(case, one_host)
             lines.append(Line(f"{what}: look-ups' share of the memory bandwidth, as told", 100 * told, None, "%", "fitted"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.neo.priced import OF_MODEL, QUANTISED, SIMULATED, Case, Priced, cluster, priced, published
+from recsys_lab.base.progress import Progress
 from recsys_lab.base.ranges import Hosts
-from recsys_lab.data.progress import progress
 from recsys_lab.errors import UserError
 from recsys_lab.simulate.collectives import collective_ms
 from recsys_lab.studies.pictures import BLUE, GREY, ORANGE, PINK, picture, written
@@ -31,7 +31,7 @@ def run(name: str, *, hosts: list[Hosts]) -> Study:
 
 def by_hosts(model: str, hosts: list[int]) -> dict[int, Priced]:
     batch = published()["table3"][model]["batch_of_gpu"]
-    with progress(len(hosts), f"{model} on {hosts[0]} to {hosts[-1]} hosts", "plan") as bar:
+    with Progress(len(hosts), f"{model} on {hosts[0]} to {hosts[-1]} hosts", "plans") as bar:
         found = {}
         for count in hosts:
             found[count] = priced(Case(model, count, batch, OF_MODEL[model]))
@@ -129,7 +129,7 @@ def _draw(folder: Path, found: dict[int, dict[str, float]]) -> list[Path]:
             axis.bar([x - 0.2 for x in at], values, 0.38, bottom=below, color=colour, label=part.replace("_", "-"))
             below = [a + b for a, b in zip(below, values)]
         iteration, exposed = ([parts[key] for parts in found.values()] for key in ("iteration", "exposed"))
-        axis.bar([x + 0.2 for x in at], iteration, 0.38, color="white", edgecolor=GREY, label="iteration")
+        axis.bar([x + 0.2 for x in at], iteration, 0.38, color="none", edgecolor=GREY, label="iteration")
         axis.bar([x + 0.2 for x in at], exposed, 0.38, color="#bbbbbb", label="exposed communication")
         axis.set_xticks(at, [str(count) for count in found])
         axis.set(xlabel="hosts of 8 A100", ylabel="ms")

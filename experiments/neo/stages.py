@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from experiments.neo.priced import FP16_TABLES, FP32, QUANTISED, SIMULATED, Case, Priced, priced, published
-from recsys_lab.data.progress import progress
+from recsys_lab.base.progress import Progress
 from recsys_lab.studies.study import Line, Study
 
 #: Section 8.4: "table-wise, column-wise and data-parallel".
@@ -107,7 +107,7 @@ def ablation() -> Study:
 
 def _priced(cases: dict[str, Case], what: str) -> dict[str, Priced]:
     found = {}
-    with progress(len(cases), what, "plan") as bar:
+    with Progress(len(cases), what, "plans") as bar:
         for name, case in cases.items():
             found[name] = priced(case)
             bar.update()

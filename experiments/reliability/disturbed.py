@@ -16,7 +16,7 @@ HYDRAS_OWN = ("config.yaml", "hydra.yaml")
 
 
 @dataclass(frozen=True)
-class Place:
+class Workspace:
     """`folder` of a run or a sweep, with a TMPDIR and a cache of prepared data of its own."""
 
     folder: Path
@@ -33,8 +33,8 @@ class Place:
 def write_clicks(folder: Path, rows: int) -> None:
     """A table that takes a moment to prepare."""
     folder.mkdir(parents=True)
-    drawn = np.random.default_rng(1)
-    columns = [drawn.random(rows) < 0.3, drawn.random(rows).round(4), drawn.integers(0, 3000, rows), drawn.integers(0, 500, rows)]
+    draw = np.random.default_rng(1)
+    columns = [draw.random(rows) < 0.3, draw.random(rows).round(4), draw.integers(0, 3000, rows), draw.integers(0, 500, rows)]
     with (folder / "clicks.csv").open("w") as file:
         file.write("clicked,price,user,item\n")
         file.writelines(f"{int(clicked)},{price},u{user},i{item}\n" for clicked, price, user, item in zip(*columns))
@@ -48,7 +48,7 @@ def runs_in(folder: Path) -> list[Path]:
 
 def bits_of(folder: Path) -> list[tuple[Any, str, str]]:
     """Of each run: quality, the last step, and every weight and optimizer state at the end."""
-    found = []
+    bits = []
     for run in runs_in(folder):
         steps = {int(path.name[5:]): path for path in (run / "checkpoints").glob("step=*")}
         digest = hashlib.sha256()
@@ -56,8 +56,8 @@ def bits_of(folder: Path) -> list[tuple[Any, str, str]]:
             digest.update(file.read_bytes())
         record = json.loads((run / "result.json").read_text())
         assert record["status"] == "completed", record
-        found.append((record["quality"], f"step={max(steps)}", digest.hexdigest()))
-    return found
+        bits.append((record["quality"], f"step={max(steps)}", digest.hexdigest()))
+    return bits
 
 
 def finished_files(folder: Path) -> frozenset[str]:
@@ -70,26 +70,26 @@ def finished_files(folder: Path) -> frozenset[str]:
     return frozenset(str(path.relative_to(folder)) for path in files if not path.parent.name.startswith("step=") or path.parent in newest)
 
 
-def left_in(place: Place) -> set[str]:
+def left_in(workspace: Workspace) -> set[str]:
     """What nobody needs: in TMPDIR all but torch's cache of what it compiles, in the cache what is not whole."""
-    scratch = {path.name for path in place.scratch.iterdir() if not path.name.startswith("torchinductor_")}
-    partial = {path.name for path in place.cache.rglob("*") if path.name.startswith(".preparing-") or path.suffix == ".tmp"}
+    scratch = {path.name for path in workspace.scratch.iterdir() if not path.name.startswith("torchinductor_")}
+    partial = {path.name for path in workspace.cache.rglob("*") if path.name.startswith(".preparing-") or path.suffix == ".tmp"}
     return scratch | partial
 
 
 def processes_of(session: int) -> list[int]:
     """Live processes of a session, by which all that a launcher started is known."""
-    found = []
+    pids = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             state, _, _, its_session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
             if int(its_session) == session and state != "Z":
-                found.append(int(entry.name))
-    return found
+                pids.append(int(entry.name))
+    return pids
 
 
 def ranks_of(session: int) -> list[int]:
-    """The ranks of a launcher: children of the server that it forked, and the only ones with children of their own kind above them."""
+    """The ranks of a launcher: children of its agent, and the only ones with children of their own kind above them."""
     parents = {}
     for pid in processes_of(session):
         with suppress(OSError):

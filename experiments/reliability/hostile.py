@@ -14,18 +14,17 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from experiments.reliability.caches import with_kernels
 
 LIMIT_S = 60
-#: What a case may take before its own limits: memory that no refusal needs.
-MOST_BYTES = 48 << 30
-#: Of output and of errors each: what a pipe can hold.
-MOST_SAID = 1 << 20
-REFUSED, DOCUMENTED = frozenset({2}), frozenset({0, 2, 3})
+#: What a case may take: memory that no refusal needs, and output that a pipe can hold.
+MOST_BYTES, MOST_OUTPUT = 48 << 30, 1 << 20
+#: Exit codes that are right.
+REFUSED, TAKEN, DOCUMENTED = frozenset({2}), frozenset({0, 3}), frozenset({0, 2, 3})
 
 Verdict = Literal["one_line_exit_2", "other_documented", "tracebacks", "wrongly_accepted", "over_60_s"]
 VERDICTS: tuple[Verdict, ...] = ("one_line_exit_2", "other_documented", "tracebacks", "wrongly_accepted", "over_60_s")
@@ -35,9 +34,8 @@ VERDICTS: tuple[Verdict, ...] = ("one_line_exit_2", "other_documented", "traceba
 class Case:
     """`words` of run.py, or with `program` recsys_lab of `python -m recsys_lab`; `{here}` in them stands for the case's own folder.
 
-    `prepare` makes what lies in that folder. `expected`: exit codes that are right. `named`: what the line must say. `most_file_bytes`: a
-    larger file cannot be written, as on a full disk. `variables`: of the environment; `{here}` stands there too. `powerless`: permissions
-    bind this user, as they bind everybody but root.
+    `expected`: exit codes that are right. `named`: what the line must say. `prepare` makes what lies in that folder. `most_file_bytes`: a
+    larger file cannot be written, as on a full disk. `powerless`: permissions bind this user, as they bind everybody but root.
     """
 
     part: str
@@ -60,37 +58,47 @@ class Ended:
     code: int | None
     out: str
     err: str
-    seconds: float
 
     @property
     def verdict(self) -> Verdict:
         """`tracebacks` has exit code 1 too, a death by a signal, and a refusal of more than one line."""
         if self.code is None:
             return "over_60_s"
-        lines = [line for line in self.err.splitlines() if line.strip()]
-        one_line = len(lines) == 1 and lines[0].startswith("error: ")
         if "Traceback (most recent call last)" in self.err + self.out or self.code not in (0, 2, 3, 4, 130):
             return "tracebacks"
         if self.code not in self.case.expected:
             return "wrongly_accepted"
         if self.code != 2:
             return "other_documented"
+        lines = [line for line in self.err.splitlines() if line.strip()]
+        one_line = len(lines) == 1 and lines[0].startswith("error: ")
         return "one_line_exit_2" if one_line and self.case.named in self.err else "tracebacks"
 
     def __str__(self) -> str:
-        said = self.err.strip() or self.out.strip()
-        shown = said if len(said) < 600 else f"{said[:300]} ... {said[-300:]}"
+        shown = (self.err.strip() or self.out.strip())[-600:]
         return f"{self.verdict}: {self.case.part}: {self.case.name}: {' '.join(self.case.words)[:300]}\n    exit {self.code}: {shown}"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Running:
     case: Case
     folder: Path
     pid: int
     out: int
     err: int
-    begun: float = field(default_factory=time.monotonic)
+    begun: float
+
+    def ended(self) -> Ended | None:
+        """None while it runs. Past its limit it is killed, with ranks that it has left."""
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if pid == 0 and time.monotonic() - self.begun < LIMIT_S:
+            return None
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        if pid == 0:
+            os.waitpid(self.pid, 0)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return Ended(self.case, None if pid == 0 else os.waitstatus_to_exitcode(status), _text(self.out), _text(self.err))
 
 
 def run_all(cases: Sequence[Case], folder: Path, jobs: int, within_s: float = math.inf) -> Iterator[Ended]:
@@ -100,21 +108,18 @@ def run_all(cases: Sequence[Case], folder: Path, jobs: int, within_s: float = ma
     """
     waiting, running, cache = list(enumerate(cases)), [], with_kernels(folder / "cache")
     until = time.monotonic() + within_s
-    while waiting or running:
-        if time.monotonic() > until:
-            waiting = []
-        while waiting and len(running) < jobs:
+    while running or (waiting and time.monotonic() < until):
+        while waiting and len(running) < jobs and time.monotonic() < until:
             number, case = waiting.pop(0)
-            running.append(_started(case, folder / f"case{number}", cache))
+            running.append(_start(case, folder / f"case{number}", cache))
         time.sleep(0.005)
         for each in list(running):
-            if (ended := _ended(each)) is not None:
+            if (ended := each.ended()) is not None:
                 running.remove(each)
                 yield ended
-                shutil.rmtree(each.folder, ignore_errors=True)
 
 
-def _started(case: Case, folder: Path, cache: Path) -> Running:
+def _start(case: Case, folder: Path, cache: Path) -> Running:
     here = folder / "here"
     here.mkdir(parents=True)
     sys.stdout.flush()
@@ -130,13 +135,13 @@ def _started(case: Case, folder: Path, cache: Path) -> Running:
             os._exit(code)
     os.close(out_of_child)
     os.close(err_of_child)
-    return Running(case, folder, pid, out, err)
+    return Running(case, folder, pid, out, err, time.monotonic())
 
 
 def _pipe() -> tuple[int, int]:
-    """To hold all that a case says: a file would be full where its disk is."""
+    """Holds all that a case prints: a file would be full where its disk is."""
     ends = os.pipe()
-    fcntl.fcntl(ends[1], fcntl.F_SETPIPE_SZ, MOST_SAID)
+    fcntl.fcntl(ends[1], fcntl.F_SETPIPE_SZ, MOST_OUTPUT)
     os.set_blocking(ends[0], False)
     return ends
 
@@ -146,32 +151,26 @@ def _in_child(case: Case, here: Path, cache: Path) -> int:
     if case.prepare is not None:
         case.prepare(here)  # here, and not in the parent: a library that has used its threads cannot be forked
     os.chdir(here)
-    os.environ["XDG_CACHE_HOME"] = str(cache)
-    os.environ |= {name: value.replace("{here}", str(here)) for name, value in case.variables}
+    os.environ |= {name: value.replace("{here}", str(here)) for name, value in (("XDG_CACHE_HOME", str(cache)), *case.variables)}
     if case.powerless:
         let_permissions_bind()
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
     if case.most_file_bytes is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (case.most_file_bytes, case.most_file_bytes))
-    words = [word.replace("{here}", str(here)) for word in case.words]
+    import run
+    from recsys_lab.__main__ import main
+
+    code: object = 1
     try:
-        if case.program == "run":
-            import run
-
-            code = run.main(words)
-        else:
-            from recsys_lab.__main__ import main
-
-            code = main(words)
+        code = (run.main if case.program == "run" else main)([word.replace("{here}", str(here)) for word in case.words])
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        code = 0 if end.code is None else end.code
     except BaseException:  # noqa: BLE001  as Python itself would end
         traceback.print_exc()
-        code = 1
     with contextlib.suppress(OSError):
         sys.stdout.flush()
-    return code
+    return code if isinstance(code, int) else 1
 
 
 def let_permissions_bind() -> None:
@@ -183,22 +182,6 @@ def let_permissions_bind() -> None:
         libc.capset(head, held)
 
 
-def _ended(running: Running) -> Ended | None:
-    pid, status = os.waitpid(running.pid, os.WNOHANG)
-    seconds = time.monotonic() - running.begun
-    if pid == 0 and seconds < LIMIT_S:
-        return None
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(running.pid, signal.SIGKILL)  # and ranks that it has left
-    if pid == 0:
-        os.waitpid(running.pid, 0)
-    code = None if pid == 0 else os.waitstatus_to_exitcode(status)
-    return Ended(running.case, code, _said(running.out), _said(running.err), seconds)
-
-
-def _said(pipe: int) -> str:
-    said = b""
+def _text(pipe: int) -> str:
     with os.fdopen(pipe, "rb", buffering=0) as file:
-        while part := file.read(MOST_SAID):
-            said += part
-    return said.decode(errors="backslashreplace")
+        return b"".join(iter(lambda: file.read(MOST_OUTPUT) or b"", b"")).decode(errors="backslashreplace")

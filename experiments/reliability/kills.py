@@ -33,7 +33,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from experiments.reliability.disturbed import Place, bits_of, finished_files, left_in, processes_of, ranks_of, write_clicks
+from experiments.reliability.disturbed import Workspace, bits_of, finished_files, left_in, processes_of, ranks_of, write_clicks
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = (
@@ -90,9 +90,9 @@ KINDS = (
 class Tally:
     counts: Counter[str] = field(default_factory=Counter)
 
-    def note(self, what: str, place: Place, why: str) -> None:
+    def note(self, what: str, workspace: Workspace, why: str) -> None:
         self.counts[what] += 1
-        print(f"{what}: {place.folder}: {why}", file=sys.stderr, flush=True)
+        print(f"{what}: {workspace.folder}: {why}", file=sys.stderr, flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -101,16 +101,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     line.add_argument("--seed", type=int, default=1)
     line.add_argument("--kinds", nargs="+", choices=[kind.name for kind in KINDS], default=[kind.name for kind in KINDS])
     options = line.parse_args(argv)
-    tally, drawn = Tally(), random.Random(options.seed)
+    tally, draw = Tally(), random.Random(options.seed)
     with tempfile.TemporaryDirectory(prefix="kills-") as scratch:
         for name, rows in ROWS.items():
             write_clicks(Path(scratch) / name, rows)
         chosen = [kind for kind in KINDS if kind.name in options.kinds]
         quiet = {kind.name: Undisturbed.of(kind, Path(scratch)) for kind in chosen}
         for number, kind in enumerate(chosen * (4 * options.kills)):  # more often than can be needed
-            place = Place(Path(scratch) / f"{kind.name}{number}")
+            workspace = Workspace(Path(scratch) / f"{kind.name}{number}")
             wanted = min(AT_MOST, options.kills - tally.counts["kills"])
-            disturb(kind, quiet[kind.name], place, wanted, drawn, tally)
+            disturb(kind, quiet[kind.name], workspace, wanted, draw, tally)
             if tally.counts["kills"] >= options.kills:
                 break
     print(json.dumps({key: tally.counts[key] for key in ("kills", "lost", "other_bits", "left_behind")}))
@@ -125,29 +125,29 @@ class Undisturbed:
 
     @staticmethod
     def of(kind: Kind, scratch: Path) -> Undisturbed:
-        place = Place(scratch / f"{kind.name}_undisturbed")
+        workspace = Workspace(scratch / f"{kind.name}_undisturbed")
         began = time.monotonic()
-        code, _, said = ended(start(words_of(kind, place), place))
+        code, _, stderr = ended(start(words_of(kind, workspace), workspace))
         if code:
-            raise SystemExit(f"an undisturbed run of {kind.name} ends with {code}: {said[-2000:]}")
-        return Undisturbed(time.monotonic() - began, bits_of(place.folder), finished_files(place.folder))
+            raise SystemExit(f"an undisturbed run of {kind.name} ends with {code}: {stderr[-2000:]}")
+        return Undisturbed(time.monotonic() - began, bits_of(workspace.folder), finished_files(workspace.folder))
 
 
-def words_of(kind: Kind, place: Place) -> list[str]:
-    """What begins the run in `place`, or goes on with it."""
-    kept = place.cache if kind.early else place.folder.parent / "cache"
-    clicks = [f"data.root={place.folder.parent / ('many' if kind.early else 'few')}", f"data.cache={kept}"]
+def words_of(kind: Kind, workspace: Workspace) -> list[str]:
+    """What begins the run in `workspace`, or goes on with it."""
+    cache = workspace.cache if kind.early else workspace.folder.parent / "cache"
+    clicks = [f"data.root={workspace.folder.parent / ('many' if kind.early else 'few')}", f"data.cache={cache}"]
     if kind.sweeps:
-        return [*kind.words, *clicks, f"hydra.sweep.dir={place.folder}"]
-    if (place.folder / "config.yaml").is_file():
-        return [f"resume={place.folder}"]
-    return [*kind.words, *clicks, f"hydra.run.dir={place.folder}"]
+        return [*kind.words, *clicks, f"hydra.sweep.dir={workspace.folder}"]
+    if (workspace.folder / "config.yaml").is_file():
+        return [f"resume={workspace.folder}"]
+    return [*kind.words, *clicks, f"hydra.run.dir={workspace.folder}"]
 
 
-def start(words: Sequence[str], place: Place) -> subprocess.Popen[str]:
+def start(words: Sequence[str], workspace: Workspace) -> subprocess.Popen[str]:
     """In a session of its own, by which its processes are known."""
-    place.scratch.mkdir(parents=True, exist_ok=True)
-    variables = os.environ | {"TMPDIR": str(place.scratch), "OMP_NUM_THREADS": "1"}
+    workspace.scratch.mkdir(parents=True, exist_ok=True)
+    variables = os.environ | {"TMPDIR": str(workspace.scratch), "OMP_NUM_THREADS": "1"}
     variables.pop("HYDRA_FULL_ERROR", None)
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
     return subprocess.Popen([sys.executable, "run.py", *words], cwd=ROOT, env=variables, **quiet)  # type: ignore[call-overload]
@@ -158,38 +158,40 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def disturb(kind: Kind, quiet: Undisturbed, place: Place, wanted: int, drawn: random.Random, tally: Tally) -> None:
+def disturb(kind: Kind, quiet: Undisturbed, workspace: Workspace, wanted: int, draw: random.Random, tally: Tally) -> None:
     """Up to `wanted` kills of one run, then its end."""
     for _ in range(wanted):
-        process = start(words_of(kind, place), place)
-        number = signal.SIGTERM if drawn.random() < 0.25 else signal.SIGKILL
-        victim = drawn.choice(kind.victims)
-        met = _kill(process, number, victim, place, drawn.uniform(0.0, quiet.seconds * (0.6 if kind.early else 1.0)), drawn)
+        process = start(words_of(kind, workspace), workspace)
+        number = signal.SIGTERM if draw.random() < 0.25 else signal.SIGKILL
+        victim = draw.choice(kind.victims)
+        met = _kill(process, number, victim, workspace, draw.uniform(0.0, quiet.seconds * (0.6 if kind.early else 1.0)), draw)
         try:
-            code, _, said = ended(process)
+            code, _, stderr = ended(process)
         except subprocess.TimeoutExpired:
-            tally.note("lost", place, f"hangs after {number.name} to {victim}")
+            tally.note("lost", workspace, f"hangs after {number.name} to {victim}")
             os.killpg(process.pid, signal.SIGKILL)
             return
         tally.counts["kills"] += met
         if left := _processes_left(process.pid):
-            tally.note("left_behind", place, f"processes {left} after {number.name} to {victim}")
+            tally.note("left_behind", workspace, f"processes {left} after {number.name} to {victim}")
         if met and code not in _codes(number, victim):
-            tally.note("lost", place, f"exit code {code} after {number.name} to {victim}: {said[-1500:]}")
-        if "Traceback" in said:
-            tally.note("lost", place, said[-1500:])
+            tally.note("lost", workspace, f"exit code {code} after {number.name} to {victim}: {stderr[-1500:]}")
+        if "Traceback" in stderr:
+            tally.note("lost", workspace, stderr[-1500:])
         if not met:
             break
-    code, _, said = ended(start(words_of(kind, place), place))
+    code, _, stderr = ended(start(words_of(kind, workspace), workspace))
     if code:
-        tally.note("lost", place, f"does not go on, exit code {code}: {said[-1500:]}")
-    elif (bits := bits_of(place.folder)) != quiet.bits:
-        tally.note("other_bits", place, f"{bits} in place of {quiet.bits}"[:2000])
-    elif left := left_in(place) | (finished_files(place.folder) ^ quiet.files):
-        tally.note("left_behind", place, ", ".join(sorted(left)))
+        tally.note("lost", workspace, f"does not go on, exit code {code}: {stderr[-1500:]}")
+    elif (bits := bits_of(workspace.folder)) != quiet.bits:
+        tally.note("other_bits", workspace, f"{bits} in place of {quiet.bits}"[:2000])
+    elif left := left_in(workspace) | (finished_files(workspace.folder) ^ quiet.files):
+        tally.note("left_behind", workspace, ", ".join(sorted(left)))
 
 
-def _kill(process: subprocess.Popen[str], number: signal.Signals, victim: str, place: Place, after_s: float, drawn: random.Random) -> bool:
+def _kill(
+    process: subprocess.Popen[str], number: signal.Signals, victim: str, workspace: Workspace, after_s: float, draw: random.Random
+) -> bool:
     """Sends the signal `after_s` from now, to a rank once there is one, to a writer once a checkpoint is begun; whether it met one."""
     until = time.monotonic() + after_s
     while time.monotonic() < until and process.poll() is None:
@@ -199,11 +201,11 @@ def _kill(process: subprocess.Popen[str], number: signal.Signals, victim: str, p
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, number) if victim == "launcher" else os.killpg(process.pid, number)
                 return True
-        writes = victim == "rank" or any(place.folder.glob("checkpoints/.partial-*"))
+        writes = victim == "rank" or any(workspace.folder.glob("checkpoints/.partial-*"))
         ranks = ranks_of(process.pid) if writes else []
         if ranks:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(drawn.choice(ranks), number)
+                os.kill(draw.choice(ranks), number)
                 return True
         time.sleep(0.001)
     return False

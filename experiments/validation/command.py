@@ -22,9 +22,9 @@ from experiments.validation.models import published
 from experiments.validation.order import orders
 from recsys_lab.base.arguments import parser
 from recsys_lab.base.files import path_of
+from recsys_lab.base.progress import Progress
 from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.config.choices import built
-from recsys_lab.data.progress import progress
 from recsys_lab.errors import UserError
 from recsys_lab.report.sections import Table
 from recsys_lab.report.terminal import console, print_table
@@ -74,7 +74,7 @@ def main(argv: list[str]) -> int:
         print(json.dumps(fits([name for name in chosen if published()[name].fitted]), indent=2))
         return 0
     found: list[Found] = []
-    with progress(len(chosen), "validate", "profile") as shown:
+    with Progress(len(chosen), "validate", "profiles") as shown:
         for name in chosen:
             found += of_software(name)
             shown.update(1)

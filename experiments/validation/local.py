@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from launchers.processes import warm
 from recsys_lab.calibrate.runs import Run, brief, runs
 from recsys_lab.config import calibrated
 from recsys_lab.planning import price
@@ -50,7 +49,6 @@ class Compared:
 
 def compare(overrides: Sequence[str], rounds: int) -> list[Compared]:
     """Every sharder, with the config's batch and with a quarter and four times as much."""
-    warm()
     experiment = brief(["cluster=local", *overrides])
     whole = experiment.data.batch_size
     points = [(name, whole) for name in SHARDERS] + [(name, batch) for batch in (whole // 4, whole * 4) for name in SHARDERS]

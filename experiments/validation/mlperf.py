@@ -17,7 +17,8 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from recsys_lab.base.files import read_text
-from recsys_lab.base.ranges import Positive, check
+from recsys_lab.base.ranges import Positive
+from recsys_lab.base.schema import checked
 from recsys_lab.cluster import Cluster, Device, Link
 from recsys_lab.config.command_line import CONF
 from recsys_lab.errors import UserError
@@ -132,7 +133,7 @@ def _row(fields: dict[str, Any], where: str) -> Row:
         ms = float(texts[10])
     except ValueError:
         raise UserError("not a number", where=f"{where}, ms_median", given=texts[10] or "nothing") from None
-    check(ms, Positive, f"{where}, ms_median")
+    checked(ms, Positive, f"{where}, ms_median")
     if accelerators:
         _words_of(texts[6], f"{where}, accelerator")
     return Row(*texts[:4], nodes, accelerators, *texts[6:9], batch, ms)

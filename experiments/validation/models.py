@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from recsys_lab.config.choices import composed
-from recsys_lab.config.schema import build
+from recsys_lab.models.choice import ModelChoice
 from recsys_lab.plan import Workload
 from recsys_lab.plan.workload import DenseLayer
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
@@ -64,7 +64,6 @@ def model(name: str) -> Model:
 def _of_conf(name: str) -> Model:
     import torch  # only where a model is built: the command's help does not wait for it
 
-    from recsys_lab.models.click_model import ModelInputs
     from recsys_lab.models.workload import describe
 
     config: Any = OmegaConf.create({"model": composed("model", name)})
@@ -72,7 +71,7 @@ def _of_conf(name: str) -> Model:
     config = config.model
     tables = tuple(Table(f"cat_{i}", rows, config.embedding_dim, (f"cat_{i}",)) for i, rows in enumerate(config.rows))
     access = {t.name: power_law_access(t.name, t.rows, float(n), EXPONENT) for t, n in zip(tables, config.lengths)}
-    cost = describe(build(config, ModelInputs(tables, config.dense_features, torch.device("meta"))), config.dense_features)
+    cost = describe(ModelChoice.of(config).build(tables, config.dense_features, torch.device("meta")), config.dense_features)
     return Model(
         tables,
         AccessStatistics(access),

@@ -34,7 +34,15 @@ def draw(found: Sequence[Found], path: Path) -> None:
     ends = [min(p.published for p in times) * 0.7, max(p.published for p in times) * 1.4]
     with picture(path, columns=2, width=7.2, height=3.8) as (_, axes):
         for axis, title in zip(axes, ("profiles on file", "predicted by fits without the point")):
-            axis.fill_between(ends, [x * (1 - BAND) for x in ends], [x * (1 + BAND) for x in ends], color="#e8e8e8", label="within 15 %")
+            axis.fill_between(
+                ends,
+                [x * (1 - BAND) for x in ends],
+                [x * (1 + BAND) for x in ends],
+                color=GREY,
+                alpha=0.2,
+                linewidth=0,
+                label="within 15 %",
+            )
             axis.plot(ends, ends, color=GREY, linewidth=0.8)
             axis.set(
                 xscale="log", yscale="log", xlim=ends, ylim=ends, title=title, xlabel="measured, ms", ylabel="simulated, ms", aspect="equal"

@@ -7,10 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from launchers import processes
+from launchers import agent, processes
 from launchers.emulated.namespaces import Namespace
 from launchers.emulated.network import DEVICE, links_of, network
-from recsys_lab.base.devices import PLACE
+from launchers.local import prepare  # noqa: F401  it looks for one beside `launch`
+from recsys_lab.base.devices import LOCAL_RANK
 from recsys_lab.base.ranges import CountFromZero, Factor, Hosts, Positive, RanksPerHost, Threads, Timeout
 
 PORT = 29500  # the first host has its ports to itself
@@ -49,10 +50,10 @@ def launch(
         world = hosts * ranks_per_host
         ranks = [
             processes.rank_variables(rank, world, ranks_per_host, net.address(0), PORT, threads_per_rank, timeout_s)
-            | {"GLOO_SOCKET_IFNAME": DEVICE, "RECSYS_LAB_OWN_LINK": "1", PLACE: f"{rank}/{world}"}
+            | {"GLOO_SOCKET_IFNAME": DEVICE, "RECSYS_LAB_OWN_LINK": "1", LOCAL_RANK: f"{rank}/{world}"}
             for rank in range(world)
         ]
-        return processes.run(work, arguments, folder, ranks, enter=partial(_enter, net.hosts))
+        return agent.run(work, arguments, folder, ranks, enter=partial(_enter, net.hosts))
 
 
 def _enter(hosts: list[Namespace], host: int) -> None:

@@ -63,12 +63,12 @@ class Namespaces:
             raise _refused(f"no {', '.join(missing)} on this machine", "install iproute2 and util-linux")
         own_user = os.geteuid() != 0
         try:
-            made = [self._hold(own_user, None)]
-            made += [self._hold(own_user, made[0]) for _ in range(self.count - 1)]
+            namespaces = [self._hold(own_user, None)]
+            namespaces += [self._hold(own_user, namespaces[0]) for _ in range(self.count - 1)]
         except (OSError, RuntimeError) as error:
             self.__exit__()
             raise _refused(str(error), "run as root, or allow user namespaces") from None
-        return made
+        return namespaces
 
     def __exit__(self, *_: object) -> None:
         for holder in self._holders:

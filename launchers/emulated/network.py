@@ -82,31 +82,31 @@ class Network:
 def network(hosts: int, links: Links) -> Iterator[Network]:
     """`hosts` joined by `links`, until the end of the context. Raises UserError where this machine does not allow it."""
     with Namespaces(hosts + 1) as (switch, *others):
-        made = Network(others, switch)
+        running = Network(others, switch)
         try:
-            _lay(made, links)
+            _connect(running, links)
         except RuntimeError as error:
             raise UserError(
                 "this machine cannot shape links", where="launcher emulated", given=str(error), remedy="use launcher=local"
             ) from None
-        yield made
+        yield running
 
 
-def _lay(made: Network, links: Links) -> None:
-    switch = made.switch
+def _connect(network: Network, links: Links) -> None:
+    switch = network.switch
     _no_ipv6(switch)
     for rack in range(links.racks):
         switch.run(["ip", "link", "add", f"br{rack}", "type", "bridge", "stp_state", "0", "forward_delay", "0", "mcast_snooping", "0"])
         switch.run(["ip", "link", "set", f"br{rack}", "up"])
-    for number, host in enumerate(made.hosts):
+    for number, host in enumerate(network.hosts):
         _no_ipv6(host)
         pair = ["type", "veth", "peer", "name", f"p{number}", "mtu", str(MTU), "netns", str(switch.pid)]
         host.run(["ip", "link", "add", DEVICE, "mtu", str(MTU), *pair])
-        switch.run(["ip", "link", "set", f"p{number}", "master", f"br{number * links.racks // len(made.hosts)}", "up"])
-        host.run(["ip", "address", "add", f"{made.address(number)}/24", "dev", DEVICE])
+        switch.run(["ip", "link", "set", f"p{number}", "master", f"br{number * links.racks // len(network.hosts)}", "up"])
+        host.run(["ip", "address", "add", f"{network.address(number)}/24", "dev", DEVICE])
         host.run(["ip", "link", "set", "lo", "up"])
         host.run(["ip", "link", "set", DEVICE, "up"])
-        _reno(host, made.address(number))
+        _reno(host, network.address(number))
         _shape(host, DEVICE, links.host_gb_s, BURST_KB, QUEUE_KB)
         _shape(switch, f"p{number}", links.host_gb_s, BURST_KB, QUEUE_KB)
         if links.loopback_gb_s is not None:

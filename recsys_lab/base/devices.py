@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DEVICES = AUTO, CPU, CUDA = WORDS[DEVICE]
 #: "RANK/RANKS" of those on this machine, where a launcher starts the ranks of several hosts on one.
-PLACE = "RECSYS_LAB_PLACE"
+LOCAL_RANK = "RECSYS_LAB_LOCAL_RANK"
 
 
 def device_here() -> torch.device:
@@ -35,7 +35,7 @@ def device_here() -> torch.device:
     """
     import torch
 
-    choice, (rank, ranks), gpus = word_of(DEVICE) or AUTO, _place(), gpus_here()
+    choice, (rank, ranks), gpus = word_of(DEVICE) or AUTO, _local_rank(), gpus_here()
     if choice == CUDA and not gpus:
         raise UserError("no GPU is here", where="trainer.device", given=CUDA, allowed=CPU, remedy="recsys-lab doctor says what torch finds")
     if choice == CPU or not gpus or (choice == AUTO and gpus < ranks):
@@ -57,7 +57,7 @@ def take(device: torch.device) -> None:
 
 def why_no_gpu(device: torch.device) -> str:
     """Why `auto` left the GPUs of this machine alone, in one line. Empty where it did not."""
-    gpus, (_, ranks) = gpus_here(), _place()
+    gpus, (_, ranks) = gpus_here(), _local_rank()
     if device.type == "cuda" or not gpus or (word_of(DEVICE) or AUTO) != AUTO:
         return ""
     return f"trains on the CPU: {counted(ranks, 'rank')}, {counted(gpus, 'GPU')} here; trainer.device=cuda shares them"
@@ -67,7 +67,7 @@ def backend_of(device: torch.device) -> Literal["nccl", "gloo"]:
     """What exchanges tensors of `device`: NCCL where each rank of this machine has a GPU of its own."""
     import torch.distributed as dist
 
-    alone = device.type == "cuda" and dist.is_nccl_available() and gpus_here() >= _place()[1]
+    alone = device.type == "cuda" and dist.is_nccl_available() and gpus_here() >= _local_rank()[1]
     return "nccl" if alone else "gloo"
 
 
@@ -78,8 +78,8 @@ def gpus_here() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-def _place() -> tuple[int, int]:
+def _local_rank() -> tuple[int, int]:
     """The number of this rank on its machine, and how many are there."""
-    named = os.environ.get(PLACE) or f"{os.environ.get('LOCAL_RANK', 0)}/{os.environ.get('LOCAL_WORLD_SIZE', 1)}"
-    rank, ranks = named.split("/")
+    text = os.environ.get(LOCAL_RANK) or f"{os.environ.get('LOCAL_RANK', 0)}/{os.environ.get('LOCAL_WORLD_SIZE', 1)}"
+    rank, ranks = text.split("/")
     return int(rank), int(ranks)

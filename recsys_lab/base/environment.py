@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from recsys_lab.base.files import check_here
 from recsys_lab.errors import UserError, did_you_mean
 
 KERNELS, DEVICE, COLLECTIVES = "RECSYS_LAB_KERNELS", "RECSYS_LAB_DEVICE", "RECSYS_LAB_COLLECTIVES"
@@ -28,6 +29,12 @@ def word_of(variable: str) -> str | None:
     if word is not None and word not in allowed:
         raise UserError("no such word", where=variable, given=word, allowed=", ".join(allowed), remedy=did_you_mean(word, allowed))
     return word
+
+
+def check_process() -> None:
+    """Raises UserError where the current folder is gone, and for a variable with a word that it does not have."""
+    check_here()
+    check_variables()
 
 
 def check_variables() -> None:

@@ -1,7 +1,4 @@
-"""Files that are whole or absent.
-
-They are written beside their place, then renamed into it. It also finds whether others could have changed them.
-"""
+"""Files that are whole or absent: they are written beside their place, then renamed into it. And names of files that users give."""
 
 from __future__ import annotations
 
@@ -14,19 +11,19 @@ import stat
 import tempfile
 import unicodedata
 from collections.abc import Iterable, Sequence
-from errno import EACCES
 from pathlib import Path
 from typing import Any
 
-from recsys_lab.errors import UserError, cannot_write
+from recsys_lab.errors import UserError, cannot_read, cannot_write
 
 #: What to do where a file of a run is not there.
 A_RUN = "name the folder of a run"
+ANOTHER_FILE = "name another file"
 
 
 def pasted(key: str, folder: Path) -> str:
-    """`word_of` to be pasted into a shell: in the shell's quotes too, where it needs them."""
-    return shlex.quote(word_of(key, folder))
+    """`override_of` to be pasted into a shell: in the shell's quotes too, where it needs them."""
+    return shlex.quote(override_of(key, folder))
 
 
 def pasted_list(key: str, texts: Iterable[str]) -> str:
@@ -36,7 +33,7 @@ def pasted_list(key: str, texts: Iterable[str]) -> str:
     return shlex.quote(f"{key}=[{','.join(words)}]")
 
 
-def word_of(key: str, folder: Path) -> str:
+def override_of(key: str, folder: Path) -> str:
     """`key=folder` as one word of a command line: in Hydra's quotes, where it needs them."""
     text = str(folder)
     if not re.fullmatch(r"[\w./:+@%-]+", text, re.ASCII):
@@ -46,7 +43,7 @@ def word_of(key: str, folder: Path) -> str:
 
 def _in_quotes(text: str, quote: str) -> str:
     """As Hydra reads it: backslashes are doubled before a quote alone."""
-    escaped = re.sub(rf"(\\*)({quote}|$)", lambda found: found[1] * 2 + (f"\\{quote}" if found[2] else ""), text.replace("${", "\\${"))
+    escaped = re.sub(rf"(\\*)({quote}|$)", lambda match: match[1] * 2 + (f"\\{quote}" if match[2] else ""), text.replace("${", "\\${"))
     return f"{quote}{escaped}{quote}"
 
 
@@ -88,20 +85,15 @@ def out_folder(text: str, where: object) -> Path:
 
 
 def check_writable(path: Path) -> None:
-    """Raises UserError where `write_text` could not write `path`: said before work that ends with it."""
-    remedy = "name another file"
-    if (found := what_is(path)) not in (None, NOTHING):
-        raise UserError("cannot write", where=path, given=found, remedy=remedy)
+    """Raises UserError where `write_text` could not write `path`. It is called before the work that ends with that file."""
+    if (kind := what_is(path)) not in (None, NOTHING):
+        raise UserError("cannot write", where=path, given=kind, remedy=ANOTHER_FILE)
     folder = next(parent for parent in path.absolute().parents if what_is(parent) != NOTHING)
-    if (found := what_is(folder)) != FOLDER:
-        raise UserError("cannot write", where=path, given=f"{folder} is {found or 'a file'}", remedy=remedy)
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UserError(f"cannot write: {os.strerror(EACCES)}", where=path, remedy=remedy)
-    try:  # /proc lets root write, and makes no file
+    try:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise UserError(f"cannot write: {error.strerror}", where=path, remedy=remedy) from None
+        raise UserError(f"cannot write: {error.strerror}", where=path, remedy=ANOTHER_FILE) from None
 
 
 def write_json(path: Path, data: Any) -> Path:
@@ -123,15 +115,13 @@ def read_text(path: Path, missing: str = A_RUN) -> str:
     `missing`: what to do in the first case.
     """
     try:
-        if (found := what_is(path)) == NOTHING:
+        if (kind := what_is(path)) == NOTHING:
             raise UserError("no such file", where=path, remedy=missing)
-        if found is not None:
-            raise UserError("not a file that can be read", where=path, given=found, remedy=RESTORE)
+        if kind is not None:
+            raise UserError("not a file that can be read", where=path, given=kind, remedy=RESTORE)
         return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UserError("no such file", where=path, remedy=missing) from None
     except OSError as error:
-        raise UserError(f"cannot read: {error.strerror}", where=path, remedy="check the file and its permissions") from None
+        raise cannot_read(error, path) from None
     except UnicodeDecodeError as error:
         given = f"byte 0x{error.object[error.start]:02x}"
         raise UserError("not UTF-8 text", where=path, given=given, remedy=RESTORE) from None
@@ -205,27 +195,6 @@ def why_untrusted(path: Path, owners: Iterable[int] = (), group_may_write: bool 
         return f"it belongs to another user ({info.st_uid})"
     others = stat.S_IWOTH if group_may_write else stat.S_IWOTH | stat.S_IWGRP
     return "others may write to it" if info.st_mode & others else None
-
-
-#: What a spreadsheet takes for the beginning of a formula, in both widths.
-_FORMULA = tuple("=+-@\N{FULLWIDTH EQUALS SIGN}\N{FULLWIDTH PLUS SIGN}\N{FULLWIDTH HYPHEN-MINUS}\N{FULLWIDTH COMMERCIAL AT}")
-
-
-def csv_cell(value: Any) -> Any:
-    """`value` as a cell of a CSV that no spreadsheet computes.
-
-    A text that begins as a formula does gets an apostrophe; a number stays as it is.
-
-    A carriage return becomes a line feed: Python's writer does not quote one, and some readers would end the row there.
-    """
-    value = value.replace("\r\n", "\n").replace("\r", "\n") if isinstance(value, str) else value
-    if not isinstance(value, str) or not (value.startswith(("\t", "\n")) or value.lstrip().startswith(_FORMULA)):
-        return value
-    try:
-        float(value)
-    except ValueError:
-        return f"'{value}"
-    return value
 
 
 def plain(value: Any) -> Any:

@@ -16,9 +16,17 @@ CONF = ROOT / "conf"
 
 
 def user_cache() -> Path:
-    """The user's own folder for what can be made again: XDG_CACHE_HOME or ~/.cache."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "recsys_lab"
+    """The user's own folder for what can be made again. On Linux XDG_CACHE_HOME/recsys_lab or ~/.cache/recsys_lab."""
+    import platformdirs  # which neither help nor a refused line needs
+
+    return platformdirs.user_cache_path("recsys_lab")
+
+
+def user_config() -> Path:
+    """The user's own folder for settings. On Linux XDG_CONFIG_HOME/recsys_lab or ~/.config/recsys_lab."""
+    import platformdirs
+
+    return platformdirs.user_config_path("recsys_lab")
 
 
 def on_path() -> None:

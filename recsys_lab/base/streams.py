@@ -16,31 +16,20 @@ from typing import Any, TextIO
 from recsys_lab.errors import UserError
 
 
-class Outlet(io.RawIOBase):
-    """Writes to an open file. After a failed write it takes everything and keeps nothing. `error`: that of the failed write."""
+class Outlet(io.FileIO):
+    """The open file `handle`. After a failed write it takes everything and keeps nothing. `error`: that of the failed write."""
 
     def __init__(self, handle: int):
-        super().__init__()
-        self.handle = handle
+        super().__init__(handle, "w", closefd=False)
         self.error: OSError | None = None
 
-    def writable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self.handle
-
-    def isatty(self) -> bool:
-        return os.isatty(self.handle)
-
     def write(self, data: Any) -> int:
-        if self.error is not None:
-            return len(data)
-        try:
-            return os.write(self.handle, data)
-        except OSError as error:
-            self.error = error
-            return len(data)
+        if self.error is None:
+            try:
+                return super().write(data)
+            except OSError as error:
+                self.error = error
+        return len(data)
 
 
 class Streams:

@@ -12,10 +12,8 @@ from typing import Any
 
 import psutil
 
-import launchers.preload  # noqa: F401  # before torch and what else asks for GPUs: their driver stays shut until ranks are forked
 from launchers import slurm, torchrun
 from launchers.local import HERE
-from launchers.processes import warm
 from recsys_lab.base.devices import CPU
 from recsys_lab.calibrate import disk, figures, work
 from recsys_lab.calibrate.cores import SharedCores
@@ -62,17 +60,15 @@ class Calibration:
         return simulated_ms(run, self.profile, self.cluster, self.cores)
 
 
-def calibrate(overrides: Sequence[str], tell: Callable[[str], None], young: bool = False, named: bool = False) -> Calibration | None:
+def calibrate(overrides: Sequence[str], tell: Callable[[str], None], named: bool = False) -> Calibration | None:
     """Measures and fits. Writes nothing. None on ranks that follow, under torchrun or srun. Raises UserError.
 
-    `overrides`: as for run.py. `tell` hears of each step. `young`: as in run.py. `named`: the cluster gets a name of its own.
+    `overrides`: as for run.py. `tell` hears of each step. `named`: the cluster gets a name of its own.
     """
     if "launcher=slurm" in overrides:
         slurm.become_task()
     overrides = torchrun.with_launcher(list(overrides))
     experiment = brief(overrides)
-    if young and launched_by(experiment) in HERE:
-        warm()
     measured: Measured = measure(experiment, tell)
     if lacks_network(experiment, measured):
         measured = replace(measured, crowded=tuple(crowded(overrides, measured.ranks_per_host, tell)))
@@ -94,8 +90,8 @@ def calibrate(overrides: Sequence[str], tell: Callable[[str], None], young: bool
     if torchrun.is_follower():
         return None
     profile = figures.memory_fitted_to(trained, profile)
-    told = partial(simulated_ms, cluster=cluster, cores=cores_of(experiment, measured))
-    profile = with_errors(figures.fitted_to(trained, profile, told), trained, cluster, told)
+    iteration_ms = partial(simulated_ms, cluster=cluster, cores=cores_of(experiment, measured))
+    profile = with_errors(figures.fitted_to(trained, profile, iteration_ms), trained, cluster, iteration_ms)
     return Calibration(experiment, measured, trained, cluster, profile)
 
 
@@ -176,12 +172,12 @@ def overlaps_of(launcher: str, kind: str) -> list[str]:
     return [] if launcher == HERE[0] else ["collectives"]
 
 
-def with_errors(profile: Profile, trained: Sequence[Run], cluster: Cluster, told: figures.Told) -> Profile:
+def with_errors(profile: Profile, trained: Sequence[Run], cluster: Cluster, iteration_ms: figures.IterationTime) -> Profile:
     """`profile` with what it was fitted to, the error of fits without each point, and that of more hosts."""
     errors = []
     for run in trained:
-        others = figures.fitted_to([other for other in trained if other is not run], profile, told)
-        errors.append(math.log(told(run, others) / run.iteration_ms))
+        others = figures.fitted_to([other for other in trained if other is not run], profile, iteration_ms)
+        errors.append(math.log(iteration_ms(run, others) / run.iteration_ms))
     within = math.sqrt(sum(error**2 for error in errors) / len(errors))
     return replace(
         profile,

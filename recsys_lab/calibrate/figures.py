@@ -31,7 +31,7 @@ from recsys_lab.simulate.costs import compute_step_ms, launches
 from recsys_lab.simulate.memory import added_memory_bytes
 from recsys_lab.units import NS_PER_MS, US_PER_MS, counted
 
-Told = Callable[[Run, Profile], float]
+IterationTime = Callable[[Run, Profile], float]
 NAME = "local"
 LINKS = ("intra_host", "cross_host")
 FITTED_TO_RUNS = ("iteration_overhead_ms", "tier_overhead_us", "memory_efficiency")
@@ -211,14 +211,14 @@ def cache_figures(profile: Profile, times: Sequence[CacheTime]) -> Profile:
     return with_figures(profile, names, costs * (US_PER_MS, NS_PER_MS, NS_PER_MS))
 
 
-def fitted_to(runs: Sequence[Run], profile: Profile, told: Told, names: Sequence[str] = FITTED_TO_RUNS) -> Profile:
-    """`profile` with the figures `names` that tell the iterations of `runs` best. `told(run, profile)` is one, simulated, in ms."""
+def fitted_to(runs: Sequence[Run], profile: Profile, iteration_ms: IterationTime, names: Sequence[str] = FITTED_TO_RUNS) -> Profile:
+    """`profile` with the figures `names` that tell the iterations of `runs` best. `iteration_ms(run, profile)` is one, simulated, in ms."""
 
     def changed(x: np.ndarray) -> Profile:
         return with_figures(profile, names, x)
 
     def errors(x: np.ndarray) -> list[float]:
-        return [np.log(told(run, changed(x)) / run.iteration_ms) for run in runs]
+        return [np.log(iteration_ms(run, changed(x)) / run.iteration_ms) for run in runs]
 
     most = np.array([1.0 if name.endswith("efficiency") else 1e4 for name in names])
     return changed(_fit(errors, np.minimum([max(getattr(profile, name), 0.1) for name in names], most / 2), most))

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
-from recsys_lab.base.ranges import CountFromZero, Factor, Hosts, NotNegative, OneOf, Positive, RanksPerHost, ShareBelowOne, check_fields
+from recsys_lab.base.ranges import CountFromZero, Factor, Hosts, NotNegative, OneOf, Positive, RanksPerHost, ShareBelowOne
+from recsys_lab.base.schema import check_fields
 from recsys_lab.cluster.memory import Disk, Host
 from recsys_lab.cluster.price import ListPrice, Price
 from recsys_lab.errors import UserError

@@ -14,7 +14,7 @@ from recsys_lab.base.files import check_writable, path_of
 from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.calibrate.written import OF_THIS_MACHINE, check_name, paths_of, write
 from recsys_lab.config.calibrated import VARIABLE, folder
-from recsys_lab.config.runless import check_runless
+from recsys_lab.config.no_run_folder import check_no_run_folder
 from recsys_lab.errors import UserError, as_called
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
     line.add_argument("--out", metavar="DIR", help=f"where to write; else where cluster=local looks: {VARIABLE}, or ~/.config/recsys_lab")
     line.add_argument("--json", action="store_true", help="print what was measured and written as one JSON object")
     options = line.parse_intermixed_args(argv)
-    check_runless(options.overrides, "calibrate", "train", "--out DIR says where to write", SERIES)
+    check_no_run_folder(options.overrides, "calibrate", "train", "--out DIR says where to write", SERIES)
     quiet_torchrec()
     if options.name is not None:
         check_name(options.name)
@@ -46,7 +46,7 @@ def main(argv: list[str]) -> int:
         check_writable(path)
     from recsys_lab.calibrate.calibration import calibrate  # with torch, which neither help nor a mistake needs
 
-    calibration = calibrate(options.overrides, _say, young=True, named=options.name is not None)
+    calibration = calibrate(options.overrides, _say, named=options.name is not None)
     if calibration is None:
         return 0  # the first rank writes
     paths = write(where, calibration, options.name or OF_THIS_MACHINE)
@@ -85,5 +85,5 @@ def _show(paths: Sequence[Path], calibration: Calibration, name: str | None) -> 
         print("predictions of what was not fitted: python -m recsys_lab validate --local")
         return
     folder = paths[0].parents[1]
-    found = "" if folder == HERE else f"hydra.searchpath=[file://{folder.resolve()}] "
-    print(as_called(f"more hosts of it: python run.py mode=simulate {found}cluster={name} cluster.hosts=8"))
+    search_path = "" if folder == HERE else f"hydra.searchpath=[file://{folder.resolve()}] "
+    print(as_called(f"more hosts of it: python run.py mode=simulate {search_path}cluster={name} cluster.hosts=8"))

@@ -6,10 +6,10 @@ import json
 
 from recsys_lab.base.arguments import parser
 from recsys_lab.base.files import out_file, plain
+from recsys_lab.base.progress import Progress
 from recsys_lab.decide.question import asked
 from recsys_lab.decide.tables import changes_table, refused_table, rows_table
 from recsys_lab.report.terminal import console, print_table
-from recsys_lab.report.waiting import Bar
 
 PAGE_FILE = "decide.html"
 ABOUT = "Plans and simulates every combination of sharder, precision, table optimizer and cluster, and says what the figures allow to say."
@@ -32,8 +32,8 @@ def main(argv: list[str]) -> int:
     from recsys_lab.decide.decision import decided  # with torch, which neither help nor a mistake needs
     from recsys_lab.decide.page import write_decision
 
-    with Bar("combinations priced") as bar:
-        decision = decided(question, progress=bar.told)
+    with Progress(0, "pricing", "combinations") as bar:
+        decision = decided(question, progress=bar.advance_to)
     if page is None:
         print(json.dumps(plain(decision.to_json()), indent=2, allow_nan=False))
         return 0

@@ -6,7 +6,7 @@ import json
 
 from recsys_lab.base.arguments import parser
 from recsys_lab.base.files import out_file
-from recsys_lab.config.runless import check_runless
+from recsys_lab.config.no_run_folder import check_no_run_folder
 from recsys_lab.errors import UserError
 
 
@@ -20,7 +20,7 @@ def main(argv: list[str]) -> int:
     options = line.parse_intermixed_args(argv)
     if options.rows is not None and options.rows < 1:
         raise UserError("too small", where="--rows", given=options.rows, allowed="1 or more")
-    check_runless(options.overrides, "frequencies", None, "--out FILE says where to write")
+    check_no_run_folder(options.overrides, "frequencies", None, "--out FILE says where to write")
     from recsys_lab.data.frequencies import save_frequencies  # with torch, which neither help nor a mistake needs
     from recsys_lab.experiment import of_words
 

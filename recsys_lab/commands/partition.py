@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from recsys_lab.base.arguments import parser
 from recsys_lab.base.files import out_file, path_of
 from recsys_lab.base.quiet import quiet_torchrec
-from recsys_lab.config.runless import check_runless
+from recsys_lab.config.no_run_folder import check_no_run_folder
 from recsys_lab.errors import UserError
 from recsys_lab.partition import CHOICES, DIMS, SAMPLES, STEPS
 
@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
     for name in ("steps", "samples", "towers"):
         if getattr(options, name) < 1:
             raise UserError("too small", where=f"--{name}", given=getattr(options, name), allowed="1 or more")
-    check_runless(options.what, "partition", None, "--out FILE says where to write")
+    check_no_run_folder(options.what, "partition", None, "--out FILE says where to write")
     from recsys_lab.partition.find import summary  # with torch, which neither help nor a mistake needs
     from recsys_lab.partition.picture import SUFFIXES, draw
     from recsys_lab.partition.source import partition_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from recsys_lab.base.arguments import parser
 from recsys_lab.base.files import plain
-from recsys_lab.config.runless import check_runless
+from recsys_lab.config.no_run_folder import check_no_run_folder
 from recsys_lab.errors import PlanDoesNotFit
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
     line.add_argument("--beside", default="neo_4d", metavar="SHARDERS", help="sharders of ours to compare with, by commas (neo_4d)")
     line.add_argument("--json", action="store_true", help="print one JSON object")
     options = line.parse_intermixed_args(argv)
-    check_runless(options.overrides, "torchrec_plan", None, "drop it, and keep the output: --json > FILE")
+    check_no_run_folder(options.overrides, "torchrec_plan", None, "drop it, and keep the output: --json > FILE")
     from recsys_lab import api  # with Hydra, which the help does not need
     from recsys_lab.interop import torchrec_json
     from recsys_lab.plan.explain import explain, table_facts

@@ -11,6 +11,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from recsys_lab.base.files import FOLDER, NOTHING, read_text, what_is
+from recsys_lab.base.paths import user_config
 from recsys_lab.errors import UserError
 
 #: Names the folder of the figures; "none": those in conf/.
@@ -28,8 +29,7 @@ def folder() -> Path | None:
     setting = os.environ.get(VARIABLE)
     if setting == "none":
         return None
-    base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    return Path(setting or os.path.join(base, "recsys_lab"))
+    return Path(setting) if setting else user_config()
 
 
 def figure(key: str, default: Any, *, _root_: DictConfig) -> Any:

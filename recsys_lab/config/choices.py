@@ -11,8 +11,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
+from recsys_lab.base.paths import CONF
 from recsys_lab.config import sized
-from recsys_lab.config.command_line import CONF
 from recsys_lab.config.frozen import register_resolvers
 from recsys_lab.config.schema import build
 
@@ -21,7 +21,7 @@ def composed(group: str, choice: str) -> DictConfig:
     """`conf/GROUP/CHOICE.yaml` with its defaults list. Hydra's own error where there is none."""
     register_resolvers()
     if group == sized.GROUP:
-        sized.offer(choice)
+        sized.store(choice)
     with initialize_config_dir(str(CONF), version_base="1.3"):
         return compose(f"{group}/{choice}")[group]
 

@@ -1,178 +1,185 @@
-"""Checks the command line before Hydra acts on it. What cannot be run is refused in one line and leaves nothing behind."""
+"""`read` turns a command line into what it asks for: composed once, checked once, frozen. What cannot be run is refused in one line."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.types import Override, Quote, QuotedString
-from omegaconf import DictConfig, OmegaConf
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from recsys_lab.base import paths
 from recsys_lab.base.paths import CONF as CONF
-from recsys_lab.config import words
-from recsys_lab.config.composition import composed, hydra_errors, parsed, with_choices
+from recsys_lab.config import arguments, sized
+from recsys_lab.config.composition import composed, composed_job, composed_sweep, hydra_errors, parsed, with_any_key, with_choices
 from recsys_lab.config.folders import going_on, of_the_run, own_folder, run_to_resume, stored, words_of
 from recsys_lab.config.frozen import differences, freeze, register_resolvers
 from recsys_lab.config.hydra_keys import check_hydra_keys
-from recsys_lab.config.installed import check_installed, check_submits
-from recsys_lab.config.keys import check_keys, composed_at_once, offer_sizes
 from recsys_lab.config.targets import Named, check_targets
 from recsys_lab.errors import UserError
 
-#: Beyond this many jobs only the keys of a sweep are checked beforehand; each job still checks itself.
+#: Beyond this many jobs a sweep's are checked when they start.
 MOST_JOBS_COMPOSED = 64
 #: Of a grid; a larger one is a mistyped range.
 MOST_JOBS = 10_000
 
 
 @dataclass(frozen=True)
-class Invocation:
-    """What a command line asks for. `config` is of a single run or of a sweep's first job, None of `--help` and its kin.
+class Question:
+    """A line that Hydra answers, such as `--help` and `--cfg job`: its words, options first."""
 
-    `argv` is what Hydra gets: the user's words, with `++` before keys of free-form mappings. Hydra would refuse those. A sweep's seeds come
-    first, so that every configuration has run once before any runs again. Its last word is `folder`, the run's or the sweep's, whose name
-    may hold the time. `jobs`: the overrides of every job of a sweep, empty where another sweeper decides. `overrides`: the words of a
-    single run.
-    """
-
-    multirun: bool
     argv: tuple[str, ...]
-    config: DictConfig | None = None
-    folder: Path | None = None
-    jobs: tuple[tuple[str, ...], ...] = ()
-    overrides: tuple[str, ...] = ()
-
-    @property
-    def run(self) -> StartedJob | None:
-        """The single run; None of a sweep and where Hydra answers."""
-        if self.multirun or self.config is None or self.folder is None:
-            return None
-        return StartedJob(self.config, Path(os.path.abspath(self.folder)))
-
-    def begun_config(self, follower: bool) -> DictConfig | None:
-        """The config of a single run whose folder is there: of one that resumes, and on ranks that follow rank 0. None of any other."""
-        return self.config if self.run is not None and (follower or self.run.config.resume) else None
 
 
 @dataclass(frozen=True)
-class StartedJob:
-    """What runs in a folder. `number` and `overrides`: of a job of a sweep, its own."""
+class SingleRun:
+    """A run: its frozen config, its folder, the overrides that the user gave, and what Hydra composed (None of a run that resumes)."""
 
     config: DictConfig
     folder: Path
-    number: int = 0
     overrides: tuple[str, ...] = ()
+    composed: DictConfig | None = None
 
 
-def read(argv: list[str]) -> Invocation:
-    """Checks `argv` (without the program's name). Raises UserError for the first thing wrong with it."""
-    return _read(argv, lambda config: None)
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep: what its jobs have in common, where it lies, and its jobs' overrides (none where another sweeper decides).
+
+    Attributes:
+        folder: of the sweep.
+        jobs: the overrides of each, in the order in which they run.
+        common: as Hydra composes it, Hydra's own node in it.
+        composed: what Hydra composed for the first jobs, by their overrides.
+        configs: the same, frozen; where another sweeper decides, what it begins with.
+    """
+
+    folder: Path
+    jobs: tuple[tuple[str, ...], ...]
+    common: DictConfig
+    composed: Mapping[tuple[str, ...], DictConfig]
+    configs: tuple[DictConfig, ...]
+
+    @property
+    def config(self) -> DictConfig:
+        """Of its first job."""
+        return self.configs[0]
 
 
-def read_to_run(argv: list[str]) -> Invocation:
-    """The same for what runs next: raises UserError also where a choice's package, or SLURM, is not installed."""
-    line = _read(argv, check_installed)
-    if line.multirun and line.config is not None:
-        check_submits(line.config)
-    return line
-
-
-def _read(argv: list[str], check: Callable[[DictConfig], None]) -> Invocation:
-    """`check` gets the frozen config of the run, or of each job of a sweep."""
+def read(argv: Sequence[str]) -> SingleRun | Sweep | Question:
+    """What `argv` (without the program's name) asks for. Raises UserError for the first thing wrong with it."""
     register_resolvers()
     paths.importable()
-    args = words.parsed(argv)
-    argv = words.ordered(args)
-    extra = [f"hydra.searchpath=[{_quoted(f'file://{Path(args.config_dir).resolve()}')}]"] if args.config_dir else []
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        overrides = parsed(args.overrides)
+    line = arguments.parsed(argv)
+    with initialize_config_dir(str(CONF), job_name="run", version_base="1.3"):
+        overrides = parsed(line.overrides)
         check_hydra_keys(overrides)
-        for folder in _choice_folders(args.config_dir, overrides):
-            words.check_choices(folder)
-        offer_sizes(overrides, args.config_dir)
-        if any(getattr(args, name) for name in words.ASKS_HYDRA):
-            check_keys(overrides, extra)
-            _check_package(args.package, [*args.overrides, *extra])
-            return Invocation(bool(args.multirun), tuple(argv))
-        at_once = None if args.multirun else composed_at_once(args.overrides, overrides, extra)
-        free = check_keys(overrides, extra) if at_once is None else set()
-        argv = ["++" + word if word in free else word for word in argv]
-        args.overrides = ["++" + word if word in free else word for word in args.overrides]
-        overrides = parsed(args.overrides)
-        if args.multirun:
-            _check_sweep(overrides)
-            with hydra_errors():
-                jobs = _jobs(sorted(overrides, key=lambda override: override.key_or_group != "seed"))
-            fixed = [o.input_line for o in overrides if not o.is_sweep_override()]
-            config, folder_name = composed([*(jobs[0] if jobs else fixed), *extra], "sweep")
-            folder = own_folder(folder_name, "hydra.sweep.dir")
-            for job in jobs[:MOST_JOBS_COMPOSED]:
-                check(freeze(composed([*job, *extra])[0]))
-            line = _placed(_of_any_choice(_seeds_first(argv, args.overrides), overrides), "sweep", folder)
-            check(config := freeze(config))
-            return Invocation(True, line, config, folder, tuple(tuple(job) for job in jobs))
-        for override in overrides:
-            if override.is_sweep_override():
-                raise UserError(
-                    "several values in a single run", where=override.key_or_group, given=override.input_line, remedy="add -m for a sweep"
-                )
-        config, folder_name = at_once or composed([*args.overrides, *extra])
-    if config.get("resume") is None:
-        folder = Path(os.path.abspath(own_folder(folder_name, "hydra.run.dir")))  # Hydra may change the folder that we are in
-    else:
-        names_folder = any(o.key_or_group == "hydra.run.dir" for o in overrides)
-        folder = run_to_resume(config, folder_name if names_folder else None)
-        extra += [str(o.input_line) for o in overrides if o.key_or_group == "hydra.searchpath"]
-        config = _resumed(folder, of_the_run(args.overrides), extra, Named.of(overrides, args.names_folder))
-    check(config := freeze(config))
-    return Invocation(False, _placed(argv, "run", folder), config, folder, overrides=tuple(args.overrides))
+        sized.register(overrides, line.config_dir)
+        if line.asks_hydra:
+            return _question(line, overrides)
+        if line.multirun:
+            return _sweep(line, overrides)
+        values = _values(overrides)
+        if values.get("resume") is not None:
+            return _resumed(line, overrides, values)
+        config = composed([*line.overrides, *line.search_path])
+        folder = Path(os.path.abspath(own_folder(config.hydra.run.dir, "hydra.run.dir")))  # its name may hold the time
+        return SingleRun(freeze(with_choices(config)), folder, line.overrides, config)
 
 
-def _check_package(name: str | None, overrides: list[str]) -> None:
-    """Of `--package`, which shows a part of the config."""
-    if name is not None and OmegaConf.select(composed(overrides)[0], name) is None:
-        given = name or "an empty word"
-        raise UserError("no such part of the config", where="--package", given=given, remedy="name one, such as model or data.splits")
+def read_run(argv: Sequence[str], where: str, needed: str = "one run is needed") -> SingleRun:
+    """The same of a line that must be one run. `where`: who needs it."""
+    run = read(argv)
+    if not isinstance(run, SingleRun):
+        raise UserError(f"{needed}, not a sweep", where=where, given=" ".join(argv), remedy="sweeps: python run.py -m ...")
+    return run
 
 
-def _choice_folders(config_dir: str | None, overrides: list[Override]) -> list[Path]:
-    """The user's own: `--config-dir`, and those of `hydra.searchpath`."""
-    named = [override.value() for override in overrides if override.key_or_group == "hydra.searchpath"]
-    listed = [item for value in named for item in (value if isinstance(value, list) else [value])]
-    return [Path(str(folder).removeprefix("file://")) for folder in ([config_dir] if config_dir else []) + listed]
+def _question(line: arguments.Line, overrides: Sequence[Override]) -> Question:
+    """`--cfg` shows a config that could run: it is checked first, unless it is of a sweep."""
+    if not line.shows_config:
+        return Question(line.for_hydra(line.overrides))
+    if not line.multirun and not any(override.is_sweep_override() for override in overrides):
+        config = composed([*line.overrides, *line.search_path])
+        freeze(with_choices(config))
+    return Question(line.for_hydra(with_any_key(line.overrides)))
 
 
-def started_by_hydra(config: DictConfig) -> StartedJob:
-    """The job for which Hydra has composed `config`."""
-    hydra = HydraConfig.get()
-    config = with_choices(config, hydra.runtime.choices)
-    return StartedJob(config, Path(hydra.runtime.output_dir), hydra.job.num, tuple(hydra.overrides.task))
+def _values(overrides: Sequence[Override]) -> dict[str, Any]:
+    """The value of each key that a single run is given, of which the last one counts."""
+    for override in overrides:
+        if override.is_sweep_override():
+            where, remedy = override.key_or_group, "add -m for a sweep"
+            raise UserError("several values in a single run", where=where, given=override.input_line, remedy=remedy)
+    return {override.key_or_group: override.value() for override in overrides}
 
 
-def _placed(argv: list[str], kind: str, folder: Path) -> tuple[str, ...]:
-    """`argv` with `folder` for a run or a sweep in place of the one that it names: the record has these words."""
-    return (*(word for word in argv if word.lstrip("+").partition("=")[0] != f"hydra.{kind}.dir"), _at(kind, folder))
+def _resumed(line: arguments.Line, overrides: Sequence[Override], values: Mapping[str, Any]) -> SingleRun:
+    """The run in the folder that `resume` names, with its own config. Further words may change where rows lie, and nothing else."""
+    folder = run_to_resume(values["resume"], bool(values.get("overwrite")), values.get("hydra.run.dir"))
+    code = Named.of(overrides, line.names_folder)
+    earlier = stored(folder, code)
+    config = going_on(earlier, folder)
+    if words := of_the_run(line.overrides):
+        new = with_choices(composed([*words_of(folder), *words, *line.search_path, *_search_path(overrides)]))
+        check_targets(new, code, folder)
+        if differing := differences(freeze(new), earlier):
+            remedy = "resume it as it is (resume=RUN_FOLDER alone), or start a new run without resume"
+            raise UserError("the run to resume has another config", where=folder, given="; ".join(differing), remedy=remedy)
+        OmegaConf.update(config, "sharder.scratch", OmegaConf.select(new, "sharder.scratch"))
+    return SingleRun(freeze(config), folder)
 
 
-def _at(kind: str, folder: Path) -> str:
-    """The override that puts a run or a sweep into `folder`."""
-    return f"hydra.{kind}.dir={_quoted(str(folder))}"
+def _search_path(overrides: Sequence[Override]) -> list[str]:
+    return [str(override.input_line) for override in overrides if override.key_or_group == "hydra.searchpath"]
 
 
-def _quoted(text: str) -> str:
-    """As a value of an override, whatever is in it. An interpolation stands for itself."""
-    return QuotedString(text.replace("${", "\\${"), Quote.single).with_quotes()
+def _sweep(line: arguments.Line, overrides: Sequence[Override]) -> Sweep:
+    _check_sweep(overrides)
+    # seeds first: every configuration runs once before any runs again
+    words = sorted([*line.overrides, *line.search_path], key=lambda word: not word.startswith("seed="))
+    with hydra_errors():
+        jobs = _jobs(parsed(words))
+    common = composed_sweep(words)
+    folder = own_folder(common.hydra.sweep.dir, "hydra.sweep.dir")
+    with read_write(common.hydra), open_dict(common.hydra):
+        common.hydra.sweep.dir = str(folder)
+        common.hydra.overrides.hydra = [*common.hydra.overrides.hydra, arguments.override("hydra.sweep.dir", str(folder))]
+    configs = {job: composed_job(common, job) for job in jobs[:MOST_JOBS_COMPOSED]}
+    frozen = [freeze(with_choices(config)) for config in configs.values()]
+    if not frozen:  # what a search begins with
+        fixed = [str(o.input_line) for o in overrides if not o.is_sweep_override()]
+        frozen = [freeze(with_choices(composed_job(common, tuple(fixed))))]
+    return Sweep(folder, jobs, common, configs, tuple(frozen))
 
 
-def _check_sweep(overrides: list[Override]) -> None:
+class JobConfigs:
+    """A sweep's loader of configs, which its sweeper and launcher ask: jobs that were checked are not composed again."""
+
+    def __init__(self, sweep: Sweep):
+        self.common, self.configs = sweep.common, dict(sweep.composed)
+
+    def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
+        """As Hydra's own. Each answer is a copy: a launcher writes into it."""
+        job = tuple(sweep_overrides)
+        if job not in self.configs:
+            self.configs[job] = composed_job(self.common, job)
+        return self.configs[job].copy()
+
+    def __getattr__(self, name: str) -> Any:
+        """Anything else is Hydra's: what groups there are, and where."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(GlobalHydra.instance().config_loader(), name)
+
+
+def _check_sweep(overrides: Sequence[Override]) -> None:
     """Refuses what is of a single run."""
     remedies = {
         "resume": "resume a run without -m; a sweep goes on when its command is repeated with hydra.sweep.dir=DIR",
@@ -184,53 +191,14 @@ def _check_sweep(overrides: list[Override]) -> None:
             raise UserError("not in a sweep", where=key, given=override.input_line, remedy=remedies[key])
 
 
-def _resumed(folder: Path, words: list[str], extra: list[str], user_modules: Named) -> DictConfig:
-    """The run's own config. With further `words`, they may change where rows lie, and nothing else: says which fields differ if they do."""
-    earlier = stored(folder, user_modules)
-    config = going_on(earlier, folder)
-    if words:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            new, _ = composed([*words_of(folder), *words, *extra])
-        check_targets(new, user_modules, folder)
-        new = freeze(new)
-        differing = differences(new, earlier)
-        if differing:
-            raise UserError(
-                "the run to resume has another config",
-                where=folder,
-                given="; ".join(differing),
-                remedy="resume it as it is (resume=RUN_FOLDER alone), or start a new run without resume",
-            )
-        OmegaConf.update(config, "sharder.scratch", OmegaConf.select(new, "sharder.scratch"))
-    return config
-
-
-def _seeds_first(argv: list[str], overrides: list[str]) -> list[str]:
-    """`argv` with `seed=...` before its other `overrides`, and after the options that stand before those."""
-    seeds = [word for word in overrides if word.startswith("seed=")]
-    if not seeds:
-        return argv
-    begin = argv.index(overrides[0])
-    return [*argv[:begin], *seeds, *(word for word in argv[begin:] if word not in seeds)]
-
-
-def _of_any_choice(argv: list[str], overrides: list[Override]) -> list[str]:
-    """`argv` with `++` before keys of groups that the sweep runs through: Hydra begins with the default choice, which may lack them."""
-    swept = {o.key_or_group for o in overrides if o.is_sweep_override()}
-    inner = {str(o.input_line) for o in overrides if "." in o.key_or_group and o.key_or_group.split(".")[0] in swept}
-    return [f"++{word}" if word in inner and not word.startswith(("+", "~")) else word for word in argv]
-
-
-def _jobs(overrides: list[Override]) -> list[list[str]]:
-    """The override lists of a sweep's jobs, in the order of Hydra's basic sweeper. Empty when another sweeper decides."""
-    if any(o.key_or_group == "hydra/sweeper" for o in overrides):
-        return []
-    for override in overrides:
-        if override.is_choice_sweep() and not list(override.sweep_string_iterator()):
-            options = ", ".join(GlobalHydra.instance().config_loader().get_group_options(override.key_or_group))
-            raise UserError("no choice fits", where=override.key_or_group, given=override.input_line, allowed=options)
+def _jobs(overrides: Sequence[Override]) -> tuple[tuple[str, ...], ...]:
+    """The overrides of a sweep's jobs, in the order of Hydra's basic sweeper. Empty where another sweeper decides."""
+    if any(override.key_or_group == "hydra/sweeper" for override in overrides):
+        return ()
     values: dict[str, list[str]] = {}  # by key, of which the last one counts
     for override in overrides:
+        if override.key_or_group.startswith("hydra."):
+            continue
         key, sweeps = override.get_key_element(), override.is_sweep_override()
         if sweeps and not override.is_discrete_sweep():
             remedy = "add hydra/sweeper=optuna, or give values: choice(0.1, 1)"
@@ -238,9 +206,10 @@ def _jobs(overrides: list[Override]) -> list[list[str]]:
         texts = override.sweep_string_iterator() if sweeps else [override.get_value_element_as_str()]
         values[key] = [f"{key}={value}" for value in itertools.islice(texts, MOST_JOBS + 1)]
         if not values[key]:
-            raise UserError("no value to run", where=key, given=override.input_line)
+            options = ", ".join(GlobalHydra.instance().config_loader().get_group_options(override.key_or_group)) or None
+            raise UserError("no choice fits", where=key, given=override.input_line, allowed=options)
     jobs = math.prod(map(len, values.values()))
     if jobs > MOST_JOBS:
         most = max(values, key=lambda key: len(values[key]))
         raise UserError("too many runs in one sweep", where=most, given=f"{jobs:,} or more", allowed=f"{MOST_JOBS:,} at most")
-    return [list(job) for job in itertools.product(*values.values())]
+    return tuple(itertools.product(*values.values()))

@@ -2,76 +2,98 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import yaml
 from hydra import compose
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra._internal.hydra import Hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException, OverrideParseException
-from omegaconf import DictConfig, OmegaConf, open_dict
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from recsys_lab.base.packages import Package
-from recsys_lab.config.hydra_keys import FOLDERS
-from recsys_lab.config.schema import MOST_SHOWN
-from recsys_lab.errors import UserError, cannot_read
+from recsys_lab.config import sized
+from recsys_lab.errors import UserError, cannot_read, did_you_mean
 
 #: What `launcher=slurm` needs, and what Hydra says where it is not there.
 SUBMITIT, NO_SUBMITIT = Package("hydra-submitit-launcher", "slurm", "launcher=local"), "Could not find 'hydra/launcher/submitit"
+#: Characters of a value that an error shows.
+MOST_SHOWN = 400
 
 
-def composed(overrides: list[str], kind: str = "run") -> tuple[DictConfig, Any]:
-    """The config, and what `hydra.run.dir` or, of `kind` sweep, `hydra.sweep.dir` names."""
-    with hydra_errors(), _unreadable():
-        config = compose("config", overrides=overrides, return_hydra_config=True)
-        HydraConfig.instance().set_config(config)  # `hydra.run.dir` names the choices
-        choices = OmegaConf.to_container(config.hydra.runtime.choices)
-        folder = config.hydra[kind].dir
-    assert isinstance(choices, dict)
-    return with_choices(config, choices), folder
-
-
-@contextmanager
-def _unreadable() -> Iterator[None]:
-    """A file of choices that cannot be opened as one line of ours."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is None:  # Hydra's own, of a choice that there is not
-            raise
-        raise cannot_read(error, "conf") from None
-
-
-def parsed(overrides: list[str]) -> list[Override]:
+def parsed(words: Sequence[str]) -> list[Override]:
     """UserError for the first word that is no override."""
-    with hydra_errors(), _unparsed():
-        return OverridesParser.create(config_loader=GlobalHydra.instance().config_loader()).parse_overrides(overrides)
+    with hydra_errors():
+        return OverridesParser.create(config_loader=GlobalHydra.instance().config_loader()).parse_overrides(list(words))
 
 
-@contextmanager
-def _unparsed() -> Iterator[None]:
-    """What Hydra's grammar refuses, in our words: its own name tokens. What a function such as range() refuses stays."""
-    try:
-        yield
-    except OverrideParseException as error:
-        if " while evaluating " in str(error):
-            raise
-        remedy = "put a value with other signs into quotes of both kinds: \"key='value'\""
-        given = repr(error.override)[1:-1][:MOST_SHOWN]
-        raise UserError("not an override", where="command line", given=given, allowed="key=value", remedy=remedy) from None
+def composed(words: Sequence[str]) -> DictConfig:
+    """The whole config of a single run, Hydra's own node in it."""
+    config = _composed(words, lambda overrides: compose("config", overrides=overrides, return_hydra_config=True))
+    HydraConfig.instance().set_config(config)  # `hydra.run.dir` names the choices in it
+    return config
 
 
-def with_choices(config: DictConfig, choices: dict[str, Any]) -> DictConfig:
-    """`config` without Hydra's own node and with the chosen name of every group, which the record shows."""
+def composed_sweep(words: Sequence[str]) -> DictConfig:
+    """The config that a sweep's jobs have in common, Hydra's own node in it: where it lies, its sweeper and launcher."""
+    loader = GlobalHydra.instance().config_loader()
+    config = _composed(words, lambda overrides: loader.load_configuration("config", overrides, run_mode=RunMode.MULTIRUN))
+    HydraConfig.instance().set_config(config)
+    return config
+
+
+def composed_job(common: DictConfig, words: Sequence[str]) -> DictConfig:
+    """The whole config of one job of a sweep, as Hydra composes it from what the jobs have in `common`."""
+    loader = GlobalHydra.instance().config_loader()
+    return _composed(words, lambda overrides: loader.load_sweep_config(common, overrides))
+
+
+def _composed(words: Sequence[str], compose_with: Callable[[list[str]], Any]) -> DictConfig:
+    """What Hydra makes of the words. Its record shows them as they were given."""
+    with hydra_errors(words):
+        overrides = with_any_key(words)
+        try:
+            config = compose_with(overrides)
+        except OSError as error:
+            if error.errno is None:  # Hydra's own, of a choice that there is not
+                raise
+            raise cannot_read(error, "conf") from None
+        given = dict(zip(overrides, words))
+        with read_write(config.hydra), open_dict(config.hydra):
+            task: Any = OmegaConf.to_container(config.hydra.overrides.task, resolve=False)
+            config.hydra.overrides.task = [given.get(word, word) for word in task]
+        return config
+
+
+def with_any_key(words: Sequence[str]) -> list[str]:
+    """The words with `++` before each key of the config: the schema of its group says which keys there are, and names the nearest one."""
+    loader, overrides = GlobalHydra.instance().config_loader(), parsed(words)
+    groups = [group for group in loader.list_groups("") if group != "hydra"]
+    for override in overrides:
+        outer, _, inner = override.key_or_group.rpartition("/")
+        if outer and inner not in loader.list_groups(outer):
+            raise _no_such_part(override.key_or_group)
+        if override.key_or_group.split(".")[0] == "choices":  # ours: what was chosen
+            raise UserError("no such key", where=override.key_or_group, allowed=", ".join(groups), remedy="GROUP=CHOICE chooses")
+        is_choice = override.is_sweep_override() or (not override.is_delete() and isinstance(override.value(), str | int | float))
+        if override.key_or_group in groups and not is_choice:
+            remedy = f"{override.key_or_group}=CHOICE; python run.py --help lists them"
+            raise UserError("one choice is needed", where=override.key_or_group, given=override.input_line, remedy=remedy)
+    plain = [o for o in overrides if not (o.is_add() or o.is_force_add() or o.is_delete() or "/" in o.key_or_group)]
+    keys = {o.input_line for o in plain if o.key_or_group not in groups and not o.key_or_group.startswith("hydra.")}
+    return [f"++{o.input_line}" if o.input_line in keys else str(o.input_line) for o in overrides]
+
+
+def with_choices(config: DictConfig, hydra: DictConfig | None = None) -> DictConfig:
+    """`config` without Hydra's own node, which may stand apart, and with the chosen name of every group, which the record shows."""
+    choices = (config.hydra if hydra is None else hydra).runtime.choices
     config = config.copy()
     with open_dict(config):
         config.pop("hydra", None)
@@ -80,80 +102,103 @@ def with_choices(config: DictConfig, choices: dict[str, Any]) -> DictConfig:
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, method: Callable[..., Any]) -> Iterator[None]:
-    """Inside a class of Hydra's has our method."""
-    before = getattr(owner, name)
-    setattr(owner, name, method)
+def hydra_errors(words: Sequence[str] = ()) -> Iterator[None]:
+    """Hydra's and OmegaConf's own refusals as one line of ours. `words`: may name folders of choices, of which a file may be broken."""
     try:
         yield
-    finally:
-        setattr(owner, name, before)
-
-
-def mode_is_read() -> AbstractContextManager[None]:
-    """Inside Hydra does as the line says. It would compose the whole config to ask it for `hydra.mode`, which no line can set."""
-    return _replaced(Hydra, "get_mode", lambda *_, **__: None)
-
-
-def lists_are_read() -> AbstractContextManager[None]:
-    """Inside Hydra lists choices as it has them. It would copy all that it knows for each of some 170 lists of `--help`."""
-    asks = ConfigLoaderImpl.get_group_options
-
-    def listed(self: Any, group_name: str, results_filter: Any = ObjectType.CONFIG, **others: Any) -> list[str]:
-        if any(others.values()):  # which may name other folders
-            return asks(self, group_name, results_filter, **others)
-        return self.repository.get_group_options(group_name, results_filter)
-
-    return _replaced(ConfigLoaderImpl, "get_group_options", listed)
-
-
-def _locals(error: BaseException, function: str) -> Iterator[dict[str, Any]]:
-    """Of each call of Hydra's `function` that `error` went through: Hydra names no file."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        if frame.f_code.co_name == function:
-            yield frame.f_locals
-
-
-def _nested(error: RecursionError) -> UserError:
-    """With the files whose defaults lists lead back to the first of them, if it came from these."""
-    what, calls = "nested too deeply, or leads back to itself", _locals(error, "_create_defaults_tree_impl")
-    files = [f"{inner['loaded'].path.removeprefix('file://')}/{inner['path']}.yaml" for inner in calls if inner.get("loaded")]
-    first = next((number for number, file in enumerate(files) if file in files[:number]), None)
-    if first is None:
-        return UserError(what, where="command line")
-    around = files[files.index(files[first]) : first + 1]
-    remedy = "take the entry that leads back out of a defaults list"
-    return UserError(f"its defaults list leads back to itself: {' > '.join(around)}", where=around[0], remedy=remedy)
-
-
-def _of_another_kind(why: OmegaConfBaseException, said: str) -> UserError:
-    """An override whose value cannot take the place of what is there. Hydra says the override alone."""
-    kinds = {dict: "a mapping, such as {KEY: VALUE}", list: "a list, such as [A, B]"} if "Cannot merge" in str(why) else {}
-    allowed = "the name of a folder" if why.full_key in FOLDERS else kinds.get(why.object_type)
-    what = "wrong type" if allowed else f"wrong type ({str(why).splitlines()[0]})"
-    return UserError(what, where=why.full_key, given=said.partition("=")[2].splitlines()[0][:MOST_SHOWN], allowed=allowed)
-
-
-@contextmanager
-def hydra_errors() -> Iterator[None]:
-    """Hydra's and OmegaConf's own refusals as one line of ours."""
-    try:
-        yield
-    except RecursionError as error:
-        raise _nested(error) from None
+    except OverrideParseException as error:
+        raise _unparsed(error) from None
+    except MissingConfigException as error:
+        raise _missing(error) from None
+    except RecursionError:
+        raise UserError("nested too deeply, or a defaults list leads back to itself", where=_looping(words) or "command line") from None
     except UnicodeDecodeError as error:
-        file = next((inner["full_path"] for inner in _locals(error, "load_config") if "full_path" in inner), "command line")
-        raise UserError("not UTF-8 text", where=file, given=f"byte 0x{error.object[error.start]:02x}", remedy="save it as UTF-8") from None
+        byte = f"byte 0x{error.object[error.start]:02x}"
+        raise UserError("not UTF-8 text", where=_not_utf8(words), given=byte, remedy="save it as UTF-8") from None
     except yaml.YAMLError as error:
         raise UserError("not valid YAML", where="conf", given=" ".join(str(error).split())) from None
     except (HydraException, OmegaConfBaseException, ValueError, OverflowError) as error:  # Hydra raises those two as well
-        if NO_SUBMITIT in str(error):
-            raise SUBMITIT.refusal("launcher", "slurm") from None
-        if isinstance(error.__cause__, OmegaConfBaseException) and str(error).startswith("Error merging override "):
-            raise _of_another_kind(error.__cause__, str(error)) from None
-        said, _, _ = str(error).partition("Config search path:")
-        said, _, options = said.partition("Available options")
-        lines = [line.strip() for line in said.splitlines() if line.strip() and "full_key" not in line and "object_type" not in line]
-        allowed = ", ".join(options.partition(":")[2].split()) or None
-        remedy = "leave out its +" if said.startswith("Multiple values for ") else "see python run.py --help"
-        raise UserError(" ".join(lines[:2])[:MOST_SHOWN], where="command line", allowed=allowed, remedy=remedy) from None
+        raise _refused(error) from None
+
+
+def _unparsed(error: OverrideParseException) -> UserError:
+    """What Hydra's grammar refuses, in our words: its own name tokens. What a function such as range() refuses stays."""
+    if " while evaluating " in str(error):
+        return _refused(error)
+    remedy = "put a value with other signs into quotes of both kinds: \"key='value'\""
+    given = repr(error.override)[1:-1][:MOST_SHOWN]
+    return UserError("not an override", where="command line", given=given, allowed="key=value", remedy=remedy)
+
+
+def _missing(error: MissingConfigException) -> UserError:
+    if NO_SUBMITIT in str(error):
+        return SUBMITIT.refusal("launcher", "slurm")
+    group, _, choice = str(error.missing_cfg_file or "").rpartition("/")
+    loader = GlobalHydra.instance().config_loader()
+    if group == sized.GROUP:
+        return sized.no_such_cluster(choice)
+    options = [str(option) for option in error.options or ()]
+    if group.split("/")[0] == "experiment":  # its folders hold choices too
+        group, choice = "experiment", "/".join([*group.split("/")[1:], choice])
+        inner = [f"{folder}/{name}" for folder in loader.list_groups(group) for name in loader.get_group_options(f"{group}/{folder}")]
+        options = [*loader.get_group_options(group), *inner]
+    allowed, given = ", ".join(options) or None, choice or str(error).splitlines()[0]
+    return UserError("no such choice", where=group or "conf", given=given, allowed=allowed, remedy=did_you_mean(choice, options))
+
+
+def _refused(error: Exception) -> UserError:
+    """Anything else that Hydra refuses."""
+    why, text = error.__cause__, str(error)
+    if isinstance(why, OmegaConfBaseException) and text.startswith("Error merging override "):
+        kinds = {dict: "a mapping, such as {KEY: VALUE}", list: "a list, such as [A, B]"} if "Cannot merge" in str(why) else {}
+        what = f"wrong type ({str(why).splitlines()[0]})"
+        given = text.partition("=")[2].splitlines()[0][:MOST_SHOWN]
+        return UserError(what, where=why.full_key, given=given, allowed=kinds.get(why.object_type))
+    key = text.split("'")[1] if text.startswith("Could not override '") or "config group '" in text else None
+    if key is not None and "/" in key:
+        return _no_such_part(key)
+    lines = [line.strip() for line in text.splitlines() if line.strip() and "full_key" not in line and "object_type" not in line]
+    remedy = "leave out its +" if text.startswith(("Multiple values for ", "Could not append")) else "see python run.py --help"
+    return UserError(" ".join(lines[:2])[:MOST_SHOWN], where=key or "command line", remedy=remedy)
+
+
+def _no_such_part(name: str) -> UserError:
+    """The parts that choices are made of are groups too, as cluster/device. None has this name, or the choice is not made of it."""
+    loader, (outer, _, _) = GlobalHydra.instance().config_loader(), name.partition("/")
+    parts = [f"{outer}/{part}" for part in loader.list_groups(outer)] or loader.list_groups("")
+    if name.partition("@")[0] in parts:
+        remedy = f"use +{name}=CHOICE to add it, or choose a {outer} that is made of it"
+        return UserError(f"the chosen {outer} is not made of this part", where=name, remedy=remedy)
+    where = name.partition("@")[0]
+    return UserError("no such group", where=where, allowed=", ".join(parts), remedy=did_you_mean(where, parts))
+
+
+def _files_of_user(words: Sequence[str]) -> Iterator[Path]:
+    """The YAML files in the folders of choices that `words` name."""
+    for word in parsed(words):
+        for folder in word.value() if word.key_or_group == "hydra.searchpath" else ():
+            yield from sorted(Path(str(folder).removeprefix("file://")).rglob("*.yaml"))
+
+
+def _not_utf8(words: Sequence[str]) -> str:
+    for file in _files_of_user(words):
+        try:
+            file.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            return str(file)
+    return "command line"
+
+
+def _looping(words: Sequence[str]) -> str | None:
+    """A file of the user's whose defaults list leads back to itself, if one does."""
+    for file in _files_of_user(words):
+        seen, ahead = set(), [file]
+        while ahead:
+            at = ahead.pop()
+            names = [name for name in (OmegaConf.load(at).get("defaults") or []) if isinstance(name, str)] if at.is_file() else []
+            inner = [(at.parent / f"{name}.yaml") for name in names if name != "_self_"]
+            if file in inner:
+                return str(file)
+            ahead += [one for one in inner if one not in seen]
+            seen.update(inner)
+    return None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import Container, DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from recsys_lab.base.files import path_of, write_text
@@ -33,20 +33,18 @@ def own_folder(text: Any, where: str) -> Path:
     return path
 
 
-def run_to_resume(config: DictConfig, own: object = None) -> Path:
-    """The folder that `config.resume` names. `own`: the run folder that the command line names, if it does.
+def run_to_resume(name: Any, overwrite: bool, run_dir: object = None) -> Path:
+    """The folder of the run `name`. `run_dir`: the run folder that the command line names, if it does.
 
-    UserError where it names none, where the run is to be removed as well, and where `own` is another.
+    UserError where it names none, where the run is to be removed as well, and where `run_dir` is another.
     """
-    if isinstance(config.resume, Container) or not str(config.resume).strip():
-        raise UserError("no name of a folder", where="resume", given=repr(config.resume), remedy="name that of a run: resume=RUN_FOLDER")
-    if config.get("overwrite"):
-        raise UserError(
-            "a run cannot go on and be removed", where="overwrite", given=f"true with resume={config.resume}", remedy="drop one"
-        )
-    folder = os.path.realpath(path_of(str(config.resume), "resume"))  # a link in a circle raises nothing here
-    if own is not None and os.path.realpath(path_of(str(own), "hydra.run.dir")) != folder:
-        given = f"{own} with resume={config.resume}"
+    if isinstance(name, list | dict) or not str(name).strip():
+        raise UserError("no name of a folder", where="resume", given=repr(name), remedy="name that of a run: resume=RUN_FOLDER")
+    if overwrite:
+        raise UserError("a run cannot go on and be removed", where="overwrite", given=f"true with resume={name}", remedy="drop one")
+    folder = os.path.realpath(path_of(str(name), "resume"))  # a link in a circle raises nothing here
+    if run_dir is not None and os.path.realpath(path_of(str(run_dir), "hydra.run.dir")) != folder:
+        given = f"{run_dir} with resume={name}"
         raise UserError("a run goes on in its own folder", where="hydra.run.dir", given=given, remedy="drop one")
     return Path(folder)
 
@@ -89,9 +87,14 @@ def words_of(folder: Path) -> list[str]:
     return of_the_run(words)
 
 
-def save_words(folder: Path, words: Iterable[str]) -> None:
-    """Writes what `words_of` reads, as Hydra does later: a run may be killed before Hydra begins."""
-    (folder / ".hydra").mkdir(parents=True, exist_ok=True)
+def save_hydra(folder: Path, composed: DictConfig, words: Iterable[str]) -> None:
+    """Writes `.hydra/`, as Hydra does: the config, its own node with the folder in it, and the overrides that the user gave."""
+    hydra, config = OmegaConf.masked_copy(composed, ["hydra"]), composed.copy()
+    with read_write(hydra.hydra.runtime), open_dict(hydra.hydra.runtime), open_dict(config):
+        hydra.hydra.runtime.output_dir = str(folder)
+        del config["hydra"]
+    for name, content in (("config.yaml", config), ("hydra.yaml", hydra)):
+        write_text(folder / ".hydra" / name, OmegaConf.to_yaml(content))
     choices = [word for word in words if not word.lstrip("+~").startswith("hydra")]
     write_text(folder / ".hydra" / "overrides.yaml", yaml.safe_dump(choices, allow_unicode=True))
 

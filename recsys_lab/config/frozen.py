@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from recsys_lab.base.files import write_text
 from recsys_lab.config import calibrated
 from recsys_lab.config.checks import check_values
-from recsys_lab.config.schema import check_config, check_unresolved, leaves
+from recsys_lab.config.schema import check_config
 from recsys_lab.errors import UserError
 from recsys_lab.tables.table_file import dim_of_tables
 
@@ -67,13 +67,14 @@ def freeze(config: DictConfig) -> DictConfig:
     """`config` checked, resolved and read-only. Itself if it is. Raises UserError for anything that is wrong with it."""
     if OmegaConf.is_readonly(config):
         return config
-    config = OmegaConf.create(OmegaConf.to_container(config, resolve=False))  # a copy, apart from Hydra's own node
-    check_unresolved(config)
+    written: Any = OmegaConf.to_container(config, resolve=False)
+    config = OmegaConf.create(written)  # a copy, apart from Hydra's own node
     try:
         OmegaConf.resolve(config)
     except (RecursionError, OmegaConfBaseException) as error:
-        raise _said_by_a_resolver(error) or _unresolved(config) from None
-    check_config(config)
+        check_config(OmegaConf.create(written), written, resolves=False)
+        raise _of_resolver(error) or _unresolved(OmegaConf.create(written)) from None
+    check_config(config, written)
     check_values(config)
     OmegaConf.set_struct(config, True)
     OmegaConf.set_readonly(config, True)
@@ -84,7 +85,7 @@ def _half_dim(file: str | None) -> int:
     return max(dim_of_tables(file) // 2, 1)
 
 
-def _said_by_a_resolver(error: BaseException) -> UserError | None:
+def _of_resolver(error: BaseException) -> UserError | None:
     """The mistake that a resolver found, which OmegaConf wraps."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, UserError):
@@ -94,7 +95,8 @@ def _said_by_a_resolver(error: BaseException) -> UserError | None:
 
 def _unresolved(config: DictConfig) -> UserError:
     """Which value stands for what cannot be found, and why."""
-    sizes_first = sorted(leaves(config), key=lambda leaf: not leaf[0].startswith(("cluster.", "launcher.")))  # others follow from them
+    leaves = _flat(OmegaConf.to_container(config, resolve=False)).items()
+    sizes_first = sorted(leaves, key=lambda leaf: not leaf[0].startswith(("cluster.", "launcher.")))  # others follow from them
     for key, value in sizes_first:
         if not isinstance(value, str) or "${" not in value:
             continue

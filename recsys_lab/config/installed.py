@@ -7,11 +7,20 @@ import shutil
 from omegaconf import DictConfig, OmegaConf
 
 from recsys_lab.base.packages import check_training, missing
+from recsys_lab.config.command_line import SingleRun, Sweep
 from recsys_lab.config.options import TRAINS
 from recsys_lab.config.schema import TARGETS, target_of
 from recsys_lab.errors import UserError
 
 SLURM = "launchers.slurm.join"
+
+
+def check_packages(line: SingleRun | Sweep) -> None:
+    """Raises UserError for the first choice of a run, or of any job of a sweep, that this machine lacks something for."""
+    for config in line.configs if isinstance(line, Sweep) else (line.config,):
+        check_installed(config)
+    if isinstance(line, Sweep):
+        check_submits(line.config)
 
 
 def check_installed(config: DictConfig) -> None:

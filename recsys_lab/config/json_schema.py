@@ -8,17 +8,15 @@ any.
 from __future__ import annotations
 
 import dataclasses
-import math
-import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from recsys_lab.base.ranges import OneOf, Range, Text, hints_of
-from recsys_lab.config.described import GROUPS, is_global, meanings, targets
+from recsys_lab.base.schema import alternatives, hints_of, json_schema
 from recsys_lab.config.schema import BESIDE_TARGET, PLAIN, schema_of, target_of
+from recsys_lab.config.yaml_comments import GROUPS, is_global, meanings, targets
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 #: Where a group stands in the whole config, where that is not its name.
@@ -30,7 +28,6 @@ CLUSTER_PARTS = {"device": "device", "link": "intra_host", "price": "list_price"
 INTERPOLATION = {"$ref": "#/$defs/interpolation"}
 DEFINED = {"interpolation": {"description": "an interpolation, such as ${model.embedding_dim}", "type": "string", "pattern": r"\$\{"}}
 DEFAULTS = {"description": "what this file is put together from, in order", "type": "array", "items": {"type": ["string", "object"]}}
-_TYPES: dict[Any, Any] = {int: "integer", float: "number", bool: "boolean", str: ["string", "number", "boolean"]}
 
 Json = dict[str, Any]
 
@@ -103,40 +100,37 @@ def _meanings_below(conf: Path, group: str, part: str, builds: str) -> dict[str,
 
 def of_dataclass(kind: Any, comments: Mapping[str, str]) -> Json:
     """A mapping with the fields of the dataclass `kind` and no other key. `comments`: what its keys mean."""
-    defaults = {field.name: _default(field) for field in dataclasses.fields(kind)}
-    properties = {name: _property(hint, name, defaults[name], comments) for name, hint in hints_of(kind).items()}
-    required = [name for name, default in defaults.items() if default is dataclasses.MISSING]
-    return {"type": "object", "properties": properties, "additionalProperties": False, "required": required}
+    root = json_schema(kind)
+    return _mapping(root, root, comments) | {"required": root.get("required", [])}
 
 
-def of_hint(hint: Any, comments: Mapping[str, str]) -> list[Json]:
-    """What an annotation takes, as alternatives. `comments`: of a dataclass, what its keys mean."""
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if hint is Any:
-        return [{}]
-    if hint is types.NoneType:
-        return [{"type": "null"}]
-    if origin is Annotated:
-        base: Json = {"type": "string" if inner[0] is str else _TYPES[inner[0]]}
-        for rule in inner[1:]:
-            base |= _of_rule(rule)
-        return [base]
-    if origin in (typing.Union, types.UnionType):
-        return [schema for kind in inner for schema in of_hint(kind, comments)]
-    if origin is list:
-        return [{"type": "array", "items": _or_interpolation(of_hint(inner[0], comments))}]
-    if origin is dict:
-        keys = of_hint(inner[0], comments)[0]
-        return [
-            {
-                "type": "object",
-                "propertyNames": keys | {"type": "string"},
-                "additionalProperties": _or_interpolation(of_hint(inner[1], comments)),
-            }
-        ]
-    if dataclasses.is_dataclass(hint):
-        return [_partial(of_dataclass(hint, comments))]
-    return [{"type": _TYPES[hint]}]
+def _mapping(node: Json, root: Json, comments: Mapping[str, str]) -> Json:
+    """A dataclass's node of Pydantic's schema, any value of which may be an interpolation."""
+    properties = {name: _property(one, root, name, comments) for name, one in node.get("properties", {}).items()}
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _property(node: Json, root: Json, name: str, comments: Mapping[str, str]) -> Json:
+    about: Json = {"description": comments[name]} if name in comments else {}
+    about |= {"default": node["default"]} if "default" in node else {}
+    return about | _or_interpolation(_kinds(node, root, _below(comments, name)))
+
+
+def _kinds(node: Json, root: Json, comments: Mapping[str, str]) -> list[Json]:
+    """What a node of Pydantic's schema takes, as alternatives."""
+    return [_kind(dict(one), root, comments) for one in alternatives(node, root)]
+
+
+def _kind(node: Json, root: Json, comments: Mapping[str, str]) -> Json:
+    plain = {key: value for key, value in node.items() if key not in ("title", "default")}
+    if "properties" in plain:
+        return _mapping(plain, root, comments)
+    for inner in ("items", "additionalProperties"):
+        if isinstance(plain.get(inner), dict):
+            plain[inner] = _or_interpolation(_kinds(plain[inner], root, comments))
+    if plain.get("type") == "string" and "enum" not in plain and "const" not in plain:
+        plain["type"] = ["string", "number", "boolean"]  # YAML's words need no quotes
+    return plain
 
 
 def vscode_settings(folder: str, files: Iterable[str]) -> Json:
@@ -193,35 +187,9 @@ def _partial(schema: Json) -> Json:
     return optional
 
 
-def _property(hint: Any, name: str, default: Any, comments: Mapping[str, str]) -> Json:
-    about: Json = {"description": comments[name]} if name in comments else {}
-    if default is not dataclasses.MISSING and _is_json(default):
-        about["default"] = default
-    return about | _or_interpolation(of_hint(hint, _below(comments, name)))
-
-
 def _or_interpolation(kinds: list[Json]) -> Json:
     return {} if {} in kinds else {"anyOf": [*kinds, INTERPOLATION]}
 
 
 def _below(comments: Mapping[str, str], name: str) -> dict[str, str]:
     return {key.removeprefix(f"{name}."): words for key, words in comments.items() if key.startswith(f"{name}.")}
-
-
-def _of_rule(rule: Any) -> Json:
-    if isinstance(rule, OneOf):
-        return {"enum": list(rule.choices)}
-    if isinstance(rule, Text):
-        return {"pattern": f"^(?:{rule.pattern})$", "maxLength": rule.longest, "description": str(rule)}
-    if isinstance(rule, Range):
-        ends = {"minimum": rule.least, "maximum": rule.most, "exclusiveMinimum": rule.above, "exclusiveMaximum": rule.below}
-        return {key: end for key, end in ends.items() if math.isfinite(end)} | {"description": str(rule)}
-    return {}
-
-
-def _default(field: Any) -> Any:
-    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-
-
-def _is_json(value: Any) -> bool:
-    return value is None or isinstance(value, (bool, int, str, list, dict)) or (isinstance(value, float) and math.isfinite(value))

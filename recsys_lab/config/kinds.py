@@ -10,7 +10,7 @@ from recsys_lab.errors import UserError
 
 #: Classes that a target is or derives from, by their full names: this room imports none of them.
 BASES = {
-    "model": "recsys_lab.models.click_model.ClickModel",
+    "model": "recsys_lab.models.options.ModelKind",
     "cluster": "recsys_lab.cluster.topology.Cluster",
     "precision": "recsys_lab.precision.policy.Precision",
     "simulate.profile": "recsys_lab.simulate.profile.Profile",
@@ -34,13 +34,10 @@ def check_kind(target: object, where: str, name: str) -> None:
         if not inspect.isclass(target) or BASES[where] not in {f"{base.__module__}.{base.__qualname__}" for base in target.__mro__}:
             kind = f"a {BASES[where].rsplit('.', 1)[-1]}"
             raise UserError(f"`_target_` is not {kind}", where=f"{where}._target_", given=name, allowed=BASES[where], remedy=remedy)
-    elif where in GIVEN and not (inspect.isfunction(target) and not _is_pythons(target) and _takes(target, *GIVEN[where])):
-        raise UserError("`_target_` is no function of this kind", where=f"{where}._target_", given=name, remedy=remedy)
-
-
-def _is_pythons(function: Callable) -> bool:
-    """Whether it is of the standard library, which builds nothing of ours. Some of it would do harm: `shutil.rmtree` takes a folder."""
-    return function.__module__.partition(".")[0] in sys.stdlib_module_names
+    elif where in GIVEN:
+        is_pythons = getattr(target, "__module__", "").partition(".")[0] in sys.stdlib_module_names  # shutil.rmtree takes a folder, too
+        if is_pythons or not inspect.isfunction(target) or not _takes(target, *GIVEN[where]):
+            raise UserError("`_target_` is no function of this kind", where=f"{where}._target_", given=name, remedy=remedy)
 
 
 def _takes(function: Callable, positions: int, names: tuple[str, ...]) -> bool:

@@ -6,23 +6,25 @@ Every other group's schema is the keyword-only signature of its `_target_` (see 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal, get_args
+
+from annotated_types import Interval
+from pydantic import Strict
 
 from recsys_lab.base.devices import AUTO as AUTO_DEVICE
 from recsys_lab.base.devices import DEVICES
-from recsys_lab.base.ranges import Count, CountFromZero, NotNegative, OneOf, Positive, Range, Seed, Share, ShareBelowOne, Text
+from recsys_lab.base.ranges import Count, CountFromZero, NotNegative, OneOf, Positive, Seed, Share, ShareBelowOne, text_like
 from recsys_lab.base.store_names import AUTO, LFU, NONE, POLICIES, STORES
 
-MODES = ("auto", "plan", "simulate", "train")
+Mode = Literal["auto", "plan", "simulate", "train"]
 #: Modes that start ranks.
 TRAINS = ("auto", "train")
-DENSE_OPTIMIZERS = ("sgd", "adagrad", "adam")
-SPARSE_OPTIMIZERS = ("sgd", "adagrad", "row_wise_adagrad", "adam")
-SCHEDULES = ("constant", "linear", "cosine", "step")
-METRICS = ("auc", "ne", "log_loss", "ndcg_10", "hit_rate_10")
+SparseName = Literal["sgd", "adagrad", "row_wise_adagrad", "adam"]
+Metric = Literal["auc", "ne", "log_loss", "ndcg_10", "hit_rate_10"]
+SPARSE_OPTIMIZERS, METRICS = get_args(SparseName), get_args(Metric)
 
-LearningRate = Annotated[float, Range(0, 1e6)]
-Eps = Annotated[float, Range(1e-30, 1)]  # smaller is 0 in float32, and 0 / 0 where a gradient is
+LearningRate = Annotated[float, Strict(), Interval(ge=0, le=1e6)]
+Eps = Annotated[float, Strict(), Interval(ge=1e-30, le=1)]  # smaller is 0 in float32, and 0 / 0 where a gradient is
 Steps = CountFromZero
 
 
@@ -30,7 +32,7 @@ Steps = CountFromZero
 class DenseOptimizer:
     """Of everything but the tables. `momentum` is SGD's."""
 
-    name: Annotated[str, OneOf(DENSE_OPTIMIZERS)]
+    name: Literal["sgd", "adagrad", "adam"]
     lr: LearningRate | None  # null: 1e-3
     eps: Eps
     weight_decay: NotNegative
@@ -45,7 +47,7 @@ class DenseOptimizer:
 class SparseOptimizer:
     """Of the embedding tables: a row moves only when its gradient is not zero. `rate`, `floor`: lr and eps, never null."""
 
-    name: Annotated[str, OneOf(SPARSE_OPTIMIZERS)]
+    name: SparseName
     lr: LearningRate | None  # null: 1e-3
     eps: Eps | None  # null: 1e-8
     weight_decay: NotNegative  # times a row, added to its gradient in steps that move the row
@@ -63,7 +65,7 @@ class SparseOptimizer:
 class Schedule:
     """Multiplies both learning rates: linear warm-up over `warmup_steps`, then `name` down to `final_ratio`."""
 
-    name: Annotated[str, OneOf(SCHEDULES)]
+    name: Literal["constant", "linear", "cosine", "step"]
     warmup_steps: Steps
     final_ratio: Share
     step_epochs: Positive
@@ -84,7 +86,7 @@ class EarlyStoppingOptions:
     auc, ne and log_loss are of clicks, ndcg_10 and hit_rate_10 of held-out items.
     """
 
-    metric: Annotated[str, OneOf(METRICS)]
+    metric: Metric
     patience: CountFromZero | None  # null: 0
 
 
@@ -92,21 +94,21 @@ class EarlyStoppingOptions:
 class TrainerOptions:
     """`max_steps` -1: as many as `max_epochs` hold. `evaluate_every_epochs` 0: only at the end.
 
-    A null is replaced where the data suggest a value (suited.py). For other data it means 1 epoch, no time limit and false.
+    A null is replaced where the data suggest a value (default_hyperparameters.py). Else it means 1 epoch, no time limit and false.
     """
 
-    max_epochs: Annotated[int, Range(1, 10**6)] | None
+    max_epochs: Annotated[int, Strict(), Interval(ge=1, le=10**6)] | None
     max_minutes: Positive | None
-    max_steps: Annotated[int, Range(-1, 10**9)]
+    max_steps: Annotated[int, Strict(), Interval(ge=-1, le=10**9)]
     evaluate_every_epochs: CountFromZero
-    evaluate_train_rows: Annotated[int, Range(0, 2**40)]
-    evaluate_pairs: Annotated[int, Range(0, 2**40)]
+    evaluate_train_rows: Annotated[int, Strict(), Interval(ge=0, le=2**40)]
+    evaluate_pairs: Annotated[int, Strict(), Interval(ge=0, le=2**40)]
     checkpoint_every_steps: Steps
     log_every_steps: Count
     gradient_clip_norm: Positive | None
     early_stopping: EarlyStoppingOptions
     restore_best: bool | None
-    measure_steps: Annotated[int, Range(1, 10**5)]
+    measure_steps: Annotated[int, Strict(), Interval(ge=1, le=10**5)]
     replan_saving: NotNegative  # of the global exchange: from here on the report advises a new plan for tables that are placed row by row
     progress_bar: bool
     device: Annotated[str, OneOf(DEVICES)] = AUTO_DEVICE
@@ -133,8 +135,8 @@ class SimulateOptions:
 class PruneOptions:
     """Set by a search: `bounds` of the validation split's `metric` after the first epoch, the second and so on; null: none."""
 
-    metric: Annotated[str, OneOf(METRICS)]
-    bounds: list[Annotated[float, Range(-1e9, 1e9)] | None]
+    metric: Metric
+    bounds: list[Annotated[float, Strict(), Interval(ge=-1e9, le=1e9)] | None]
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class AblationOptions:
     """
 
     baseline: str | None
-    level: Annotated[float, Range(above=0, below=1)]
+    level: Annotated[float, Strict(), Interval(gt=0, lt=1)]
     repeat: bool
     prune: PruneOptions | None = None
 
@@ -161,7 +163,7 @@ class StudyCommon:
 
     question: str
     hypothesis: str
-    budget: Annotated[str, OneOf(("quick", "long"))]
+    budget: Literal["quick", "long"]
     within: NotNegative
     within_points: NotNegative
     why: str | None
@@ -172,7 +174,7 @@ class DataCommon:
     """The keys that every data choice has."""
 
     batch_size: Count  # samples a step over all ranks that train here
-    prefetch_batches: Annotated[int, Range(1, 1024)]
+    prefetch_batches: Annotated[int, Strict(), Interval(ge=1, le=1024)]
     frequencies: str | None  # a file of row frequencies to plan with; null: those of the train split
 
 
@@ -181,7 +183,7 @@ class TopLevel:
     """The keys outside every group."""
 
     seed: Seed
-    mode: Annotated[str, OneOf(MODES)]
+    mode: Mode
     resume: str | None
     overwrite: bool = False
     baselines: bool = True
@@ -203,7 +205,7 @@ class SharderCommon:
     memory_budget_gb: Positive | None = None
     store: Annotated[str, OneOf((AUTO, NONE, *STORES))] = AUTO
     cache_policy: Annotated[str, OneOf(POLICIES)] = LFU
-    scratch: Annotated[str, Text(r".+", 4095, "a folder")] | None = None
+    scratch: Annotated[str, text_like(r".+", 4095, "a folder")] | None = None
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,13 @@ folder too.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
 from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.types import Override
 
 from recsys_lab.base.paths import CONF
 from recsys_lab.errors import UserError, did_you_mean
@@ -32,15 +35,30 @@ def devices_of(choice: str) -> int | None:
     return int(match["devices"])
 
 
-def offer(choice: str) -> None:
-    """Lets Hydra take `choice` of the group, if it is such a name. Raises UserError where the devices are no whole number of hosts."""
+def register(overrides: Sequence[Override], config_dir: str | None = None) -> None:
+    """Lets Hydra take the clusters that are named with a number of devices. Raises UserError for one of no whole number of hosts.
+
+    A file of such a name in a folder of the user's own is what is meant.
+    """
+    searched = [str(path) for o in overrides if o.key_or_group == "hydra.searchpath" for path in o.value() or []]
+    folders = [Path(path.removeprefix("file://")) for path in (*searched, config_dir) if path is not None]
+    for override in overrides:
+        if override.key_or_group == GROUP and not override.is_delete():
+            for choice in _choices_of(override):
+                if not any((folder / GROUP / f"{choice}.yaml").is_file() for folder in (CONF, *folders)):
+                    store(choice)
+
+
+def _choices_of(override: Override) -> list[str]:
+    if override.is_choice_sweep():
+        return [str(choice) for choice in override.sweep_string_iterator()]
+    return [] if override.is_sweep_override() or override.value() is None else [str(override.get_value_element_as_str())]
+
+
+def store(choice: str) -> None:
+    """Puts `choice` into Hydra's store of configs, if it is such a name."""
     if devices_of(choice) is not None:
         ConfigStore.instance().store(group=GROUP, name=choice, node=as_file(choice), provider="recsys_lab")
-
-
-def withdraw(choice: str) -> None:
-    """A file has the name: Hydra takes that one."""
-    ConfigStore.instance().repo.get(GROUP, {}).pop(f"{choice}.yaml", None)
 
 
 def as_file(choice: str) -> dict[str, Any]:

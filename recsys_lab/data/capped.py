@@ -93,12 +93,12 @@ def capped(dataset: DataSet, max_rows: int) -> DataSet:
 
 def fold_hottest(hottest: Hottest, table: str, rows: int, of_rows: int) -> np.ndarray:
     """int64 [rows]: where the most frequent rows of the whole table fell, each once, after ids modulo `of_rows`."""
-    asked, found = rows, np.empty(0, np.int64)
-    while len(found) < rows:
-        folded = hottest(table, asked) % of_rows
+    wanted, hottest_rows = rows, np.empty(0, np.int64)
+    while len(hottest_rows) < rows:
+        folded = hottest(table, wanted) % of_rows
         _, first = np.unique(folded, return_index=True)
-        found, asked = folded[np.sort(first)][:rows], 2 * asked
-    return found
+        hottest_rows, wanted = folded[np.sort(first)][:rows], 2 * wanted
+    return hottest_rows
 
 
 def fold_counts(counts: np.ndarray, rows: int) -> np.ndarray:

@@ -20,7 +20,7 @@ class OpenDataSet:
     `hottest_by_law`: where they follow from a formula instead, the rows of a table from the most frequent one on.
     `held_out`: by split, the items that models are to find.
     `groups`: features that interact, where such groups were planted.
-    `chooses_settings`: settings that the config leaves open are chosen by the rows (config/suited.py).
+    `chooses_settings`: settings that the config leaves open are chosen by the rows (config/default_hyperparameters.py).
     """
 
     features: tuple[Feature, ...]

@@ -5,79 +5,48 @@ Every field has a table of its own: the id within it is the global id less the f
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import polars as pl
+from annotated_types import Interval
+from pydantic import Strict
 
-from recsys_lab.base.ranges import Range
 from recsys_lab.data.cache import MOST_ROWS, cache_folder, digest, prepared
 from recsys_lab.data.columns import ColumnSplit, count_rows, read_row_counts, write_columns, write_row_counts
 from recsys_lab.data.dataset import OpenDataSet, refuse_empty
 from recsys_lab.data.protocol import Feature
 from recsys_lab.data.sources import Splits, as_splits, check_root, find_file, missing_file, named_file, source_identity
-from recsys_lab.data.text import Columns, Complaint, OnBadLine, Reading, read_columns, shorten
+from recsys_lab.data.text import Check, Columns, OnBadLine, Reading, TextFormat, read_text
 from recsys_lab.errors import UserError
 from recsys_lab.tables import AccessStatistics, measured_access
 
 NAMES = {"train": ["train.csv"], "validation": ["valid.csv"], "test": ["test.csv"]}
-_NUMBER = re.compile(r"(?!-0+$)-?[0-9]{1,18}")
-_LABEL = re.compile(r"0*[01]")
-_LONG = re.compile(rb"[0-9]{19}")
 
 
-@dataclass(frozen=True)
-class FrappeFormat:
+def frappe_format(ranges: Mapping[str, tuple[int, int]]) -> TextFormat:
     """label,field,field,... with a header. `ranges`: [first id, size] by field."""
+    names = ("label", *ranges)
+    label = Check("label", pl.col("label").str.contains("^0{0,17}[01]$"), "bad label", "0 or 1")
+    fields = [
+        Check(
+            name,
+            pl.col(name).str.contains("^[0-9]{1,18}$") & pl.col(name).cast(pl.Int64, strict=False).is_between(first, first + size - 1),
+            f"the id of {name} is not in its table",
+            f"{first} to {first + size - 1}",
+        )
+        for name, (first, size) in ranges.items()
+    ]
+    return TextFormat(names, ",", header=",".join(names), checks=(label, *fields))
 
-    ranges: dict[str, tuple[int, int]]
 
-    @property
-    def header(self) -> str:
-        return ",".join(["label", *self.ranges])
-
-    def parse(self, block: bytes) -> Columns | None:
-        if block.translate(None, b"0123456789,\n") or _LONG.search(block):
-            return None
-        names = ["label", *self.ranges]
-        if block.count(b",") != block.count(b"\n") * (len(names) - 1):
-            return None
-        try:
-            frame = pl.read_csv(block, has_header=False, quote_char=None, schema=dict.fromkeys(names, pl.Int64))
-        except pl.exceptions.PolarsError:
-            return None
-        if any(frame.null_count().row(0)):
-            return None
-        labels = frame["label"].to_numpy()
-        first = np.array([f for f, _ in self.ranges.values()])
-        ids = frame.drop("label").to_numpy() - first
-        sizes = np.array([size for _, size in self.ranges.values()])
-        if labels.max() > 1 or (ids < 0).any() or (ids >= sizes).any():
-            return None
-        return Columns(labels.astype(np.uint8), None, ids.astype(np.int32))
-
-    def complaint(self, line: str) -> Complaint | None:
-        fields = line.split(",")
-        expected = len(self.ranges) + 1
-        if len(fields) != expected:
-            return Complaint(
-                "too few fields" if len(fields) < expected else "too many fields", f"{len(fields)}", f"{expected}, separated by commas"
-            )
-        for name, text in zip(["label", *self.ranges], fields):
-            if not _NUMBER.fullmatch(text):
-                return Complaint(f"{name} is not a whole number", shorten(text), "digits")
-            if name == "label":
-                if not _LABEL.fullmatch(text):
-                    return Complaint("bad label", shorten(text), "0 or 1")
-                continue
-            first, size = self.ranges[name]
-            if not first <= int(text) < first + size:
-                return Complaint(f"the id of {name} is outside its table", text, f"{first} to {first + size - 1}")
-        return None
+def columns_of(frame: pl.DataFrame, ranges: Mapping[str, tuple[int, int]]) -> Columns:
+    """Ids within each field's own table."""
+    first = np.array([first for first, _ in ranges.values()])
+    ids = frame.select(pl.col(list(ranges)).cast(pl.Int64)).to_numpy() - first
+    return Columns(frame["label"].str.ends_with("1").cast(pl.UInt8).to_numpy(), None, ids.astype(np.int32))
 
 
 def open_frappe(
@@ -87,7 +56,7 @@ def open_frappe(
     splits: Splits,
     on_bad_line: OnBadLine,
     cache: str | None,
-    fields: dict[str, list[Annotated[int, Range(0, MOST_ROWS)]]],
+    fields: dict[str, list[Annotated[int, Strict(), Interval(ge=0, le=MOST_ROWS)]]],
 ) -> OpenDataSet:
     """The data set in `root`: train.csv, valid.csv and, where there is one, test.csv, each also as .gz.
 
@@ -128,7 +97,8 @@ def _prepared_file(path: Path, ranges: dict[str, tuple[int, int]], on_bad_line: 
         counts = [np.zeros(size, np.int64) for _, size in ranges.values()]
 
         def counted() -> Iterator[Columns]:
-            for block in read_columns(path, FrappeFormat(ranges), on_bad_line, reading):
+            for frame in read_text(path, frappe_format(ranges), on_bad_line, reading):
+                block = columns_of(frame, ranges)
                 count_rows(counts, block.ids)
                 yield block
 

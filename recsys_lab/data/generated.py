@@ -13,8 +13,9 @@ from math import gcd
 from typing import Annotated
 
 import numpy as np
+from annotated_types import Interval
+from pydantic import Strict
 
-from recsys_lab.base.ranges import Range
 from recsys_lab.data import hashing
 from recsys_lab.data.protocol import Feature
 from recsys_lab.errors import UserError
@@ -23,7 +24,7 @@ from recsys_lab.tables import AccessStatistics, TableAccess, power_law_access
 MOST_ROWS = 2**40
 #: Of all features of a sample that is generated.
 MOST_LOOK_UPS = 2**16
-Exponent = Annotated[float, Range(0, 10)]  # of a power law; 0: uniform
+Exponent = Annotated[float, Strict(), Interval(ge=0, le=10)]  # of a power law; 0: uniform
 _GOLDEN_RATIO = 0.6180339887498949
 
 

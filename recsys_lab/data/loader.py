@@ -111,12 +111,12 @@ class RankLoader:
         started = time.perf_counter()
         global_valid = min(self.batch_size, self.split.rows - batch * self.batch_size)
         rows = self.split.read(self._rows_of(order, batch))
-        made = as_batch(rows, self.keys, self.rows_per_rank, global_valid)
+        loaded = as_batch(rows, self.keys, self.rows_per_rank, global_valid)
         if self.pin_memory:
-            made = made.pin_memory()
+            loaded = loaded.pin_memory()
         with self._together:
             self.read_s += time.perf_counter() - started
-        return made
+        return loaded
 
     def _rows_of(self, order: ShuffledOrder | FileOrder, batch: int) -> np.ndarray:
         """int64: the rows of this rank's part of global batch number `batch`. Those of the next few batches are kept."""
@@ -130,9 +130,9 @@ class RankLoader:
                 parts = [self.positions(one) for one in range(batch, last)]
                 ends = np.cumsum([len(part) for part in parts])
                 rows = dict(zip(range(batch, last), np.split(order.at(np.concatenate(parts)), ends[:-1])))
-            found = rows.pop(batch)
+            rows_of_batch = rows.pop(batch)
             self._rows_ahead = order, rows
-        return found
+        return rows_of_batch
 
     def positions(self, batch: int) -> np.ndarray:
         """int64: the positions of the epoch that are this rank's part of global batch number `batch`. In file order they are its rows."""
@@ -143,9 +143,9 @@ class RankLoader:
     def _read_here(self, order: ShuffledOrder | FileOrder, first: int) -> Iterator[Batch]:
         for batch in range(first, len(self)):
             before = self.read_s
-            made = self.read_batch(order, batch)
+            loaded = self.read_batch(order, batch)
             self.wait_s += self.read_s - before
-            yield made
+            yield loaded
 
     def _read_ahead(self, order: ShuffledOrder | FileOrder, first: int) -> Iterator[Batch]:
         """Reader r has batch first + r and every `readers`-th after it, and a queue of its own."""
@@ -160,11 +160,11 @@ class RankLoader:
         try:
             for _, ready in zip(range(first, len(self)), itertools.cycle(queues)):
                 started = time.perf_counter()
-                made = ready.get()
+                loaded = ready.get()
                 self.wait_s += time.perf_counter() - started
-                if isinstance(made, BaseException):
-                    raise made
-                yield made
+                if isinstance(loaded, BaseException):
+                    raise loaded
+                yield loaded
         finally:  # at the end, after an error, and when the iterator is dropped
             stop.set()
             for thread in threads:

@@ -44,9 +44,9 @@ class RepeatedSplit:
     @cached_property
     def _kept(self) -> tuple[np.ndarray, np.ndarray | None, list[np.ndarray]]:
         """labels [P], dense [P, K] and each feature's ids [P, L] of the P distinct rows."""
-        made = self.split.read(np.arange(self.distinct, dtype=np.int64))
-        ids = np.split(made.ids, np.cumsum(made.lengths.sum(1))[:-1])
-        return made.labels, made.dense, [of_feature.reshape(self.distinct, -1) for of_feature in ids]
+        rows = self.split.read(np.arange(self.distinct, dtype=np.int64))
+        ids = np.split(rows.ids, np.cumsum(rows.lengths.sum(1))[:-1])
+        return rows.labels, rows.dense, [of_feature.reshape(self.distinct, -1) for of_feature in ids]
 
     def read(self, rows: np.ndarray) -> Rows:
         labels, dense, ids = self._kept

@@ -10,10 +10,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tqdm import tqdm
-
 from recsys_lab.base.files import what_is
-from recsys_lab.data.progress import progress
+from recsys_lab.base.progress import Progress
 from recsys_lab.data.sources import unreadable
 from recsys_lab.errors import UserError
 
@@ -34,8 +32,12 @@ _UTF8_MARK = b"\xef\xbb\xbf"
 _LOOK_BYTES = 4096
 
 
-def blocks(path: Path, block_bytes: int = BLOCK_BYTES, done: Callable[[str], None] = lambda _: None) -> Iterator[bytes]:
+def blocks(
+    path: Path, block_bytes: int = BLOCK_BYTES, done: Callable[[str], None] = lambda _: None, quoted: bool = False
+) -> Iterator[bytes]:
     """Blocks of whole lines of about `block_bytes`. The last line gets its line feed if it has none. A byte order mark is dropped.
+
+    `quoted`: a block ends where no quote is open, as a row may have several lines then.
 
     `done` is called with the sha256 of the bytes as stored. Raises UserError for a file that is missing, unreadable or truncated. Also for
     another compression than the name says, and for another encoding than UTF-8. Also for lines that end in a carriage return alone, and for
@@ -45,7 +47,7 @@ def blocks(path: Path, block_bytes: int = BLOCK_BYTES, done: Callable[[str], Non
         raise UserError("not a file that can be read", where=path, given=kind)
     rest, first = b"", True
     try:
-        with path.open("rb") as stored, progress(path.stat().st_size, f"reading {path.name}", "B") as bar:
+        with path.open("rb") as stored, Progress(path.stat().st_size, f"reading {path.name}", "B") as bar:
             _check_compression(stored.peek(8)[:8], path)
             hashed = _HashingReader(stored, bar)
             text = gzip.GzipFile(fileobj=hashed) if path.suffix == ".gz" else hashed
@@ -54,13 +56,14 @@ def blocks(path: Path, block_bytes: int = BLOCK_BYTES, done: Callable[[str], Non
                     _check_content(chunk, path)
                     _check_encoding(chunk, path)
                     chunk, first = chunk.removeprefix(_UTF8_MARK), False
-                end = chunk.rfind(b"\n") + 1
+                rest += chunk
+                end = _end_of_rows(rest, quoted)
                 if end:
-                    yield rest + chunk[:end]
-                    rest = chunk[end:]
-                else:
-                    rest += chunk
+                    yield rest[:end]
+                    rest = rest[end:]
                 if len(rest) > LONGEST_LINE_BYTES:
+                    if quoted and b"\n" in rest:  # a quote that is never closed: the reader names its line
+                        break
                     raise UserError("a line is longer than 1 MiB: this is no text table", where=path)
             done(hashed.sha256.hexdigest())
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -69,6 +72,17 @@ def blocks(path: Path, block_bytes: int = BLOCK_BYTES, done: Callable[[str], Non
         raise unreadable(path, error) from None
     if rest:
         yield rest + b"\n"
+
+
+def _end_of_rows(text: bytes, quoted: bool) -> int:
+    """Where the last whole row of `text` ends; 0 for none."""
+    end = text.rfind(b"\n") + 1
+    is_open = quoted and text.count(b'"', 0, end) % 2 == 1
+    while end and is_open:
+        before = text.rfind(b"\n", 0, end - 1) + 1
+        is_open ^= text.count(b'"', before, end) % 2 == 1
+        end = before
+    return end
 
 
 def no_text(block: bytes) -> str | None:
@@ -115,7 +129,7 @@ def _check_encoding(head: bytes, path: Path) -> None:
 class _HashingReader(io.RawIOBase):
     """Bytes as stored on disk, hashed and counted on their way."""
 
-    def __init__(self, stored: io.BufferedReader, bar: tqdm):
+    def __init__(self, stored: io.BufferedReader, bar: Progress):
         self.stored, self.bar, self.sha256 = stored, bar, hashlib.sha256()
 
     def read(self, size: int = -1) -> bytes:

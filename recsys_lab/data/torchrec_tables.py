@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
-from recsys_lab.base.files import csv_cell
 from recsys_lab.tables.table_file import NEEDED
 
 #: Of a sample, by feature name (1 where it has none), or the same for all.
@@ -35,6 +34,5 @@ def table_file(collection: EmbeddingBagCollection, mean_ids: MeanIds = 1.0) -> s
         table = "" if config.feature_names == [config.name] else config.name
         for feature in config.feature_names:
             mean = mean_ids.get(feature, 1.0) if isinstance(mean_ids, Mapping) else mean_ids
-            cells = (feature, config.num_embeddings, config.embedding_dim, mean, config.pooling.value.lower(), table)
-            write.writerow([csv_cell(cell) for cell in cells])
+            write.writerow((feature, config.num_embeddings, config.embedding_dim, mean, config.pooling.value.lower(), table))
     return out.getvalue()

@@ -11,12 +11,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import cast
 
 import yaml
 
 from recsys_lab.config import sized
 from recsys_lab.config.choices import built
 from recsys_lab.config.command_line import CONF
+from recsys_lab.config.options import SparseName
 from recsys_lab.decide.forks import in_forks
 from recsys_lab.decide.question import AS_SAID, ClusterAsked, Question, choices_of
 from recsys_lab.errors import UserError
@@ -64,7 +66,7 @@ def combinations(question: Question) -> list[Combination]:
     cluster_of: dict[str, Experiment] = {}
     configs = range(max(len(sharders), len(precisions), len(clusters)))  # one config has a new value of every axis that has more
     of_axes = [(clusters[n % len(clusters)], sharders[n % len(sharders)], precisions[n % len(precisions)]) for n in configs]
-    lines = [[*words, *_choice("sharder", sharder), *_choice("precision", precision)] for (_, words), sharder, precision in of_axes]
+    lines = [[*words, f"sharder={sharder}", f"precision={precision}"] for (_, words), sharder, precision in of_axes]
     for ((cluster, _), sharder, precision), composed in zip(of_axes, in_forks(partial(_composed, question), lines)):
         sharder_of.setdefault(sharder, composed)
         precision_of.setdefault(precision, composed)
@@ -74,7 +76,7 @@ def combinations(question: Question) -> list[Combination]:
     for (cluster, words), sharder, precision, optimizer in itertools.product(clusters, sharders, precisions, optimizers):
         base, its_sharder, its_precision = cluster_of[cluster.label], sharder_of[sharder], precision_of[precision]
         _check_size(cluster, base, question)
-        sparse = base.optimizer.sparse if optimizer == AS_SAID else replace(base.optimizer.sparse, name=optimizer)
+        sparse = replace(base.optimizer.sparse, name=cast(SparseName, optimizer))
         choices = {"sharder": its_sharder.choices["sharder"], "precision": its_precision.choices["precision"]}
         experiment = replace(
             base,
@@ -83,10 +85,10 @@ def combinations(question: Question) -> list[Combination]:
             optimizer=replace(base.optimizer, sparse=sparse),
             choices={**base.choices, **choices},
         )
-        words_of_choice = [*_choice("sharder", sharder), *_choice("precision", precision), *_choice("optimizer.sparse.name", optimizer)]
+        words_of_choice = [f"sharder={sharder}", f"precision={precision}", f"optimizer.sparse.name={optimizer}"]
         expanded.append(
             Combination(
-                cluster=cluster.label or base.cluster.name,
+                cluster=cluster.label,
                 sharder=str(choices["sharder"]),
                 precision=str(choices["precision"]),
                 optimizer=sparse.name,
@@ -112,10 +114,6 @@ def _composed(question: Question, words: Sequence[str]) -> Experiment:
     return of_words([*_shared(question), *words], where="decide", needed="one model and one data set are needed")
 
 
-def _choice(key: str, value: str) -> list[str]:
-    return [] if value == AS_SAID else [f"{key}={value}"]
-
-
 def _own_first(default: str, others: Sequence[str]) -> tuple[str, ...]:
     return (default, *(other for other in others if other != default))
 
@@ -123,12 +121,8 @@ def _own_first(default: str, others: Sequence[str]) -> tuple[str, ...]:
 def _words_of_cluster(cluster: ClusterAsked, question: Question) -> list[str]:
     """Those that name it, with its size, its price and its part of the batch."""
     words = list(cluster.words)
-    if not words:  # the question's own
-        return words
     if cluster.price is not None:
         words.append(f"++cluster.price_per_device_hour={str(cluster.price).removesuffix('.0')}")  # a user's file need not have the key
-    if question.batch is None:
-        return words
     if words[0] == f"cluster={LOCAL}" or "launcher=emulated" in question.words:
         return [*words, f"data.batch_size={question.batch}"]
     return [*words, f"simulate.batch_size={_per_rank(cluster, words, question)}"]
@@ -139,10 +133,9 @@ def _per_rank(cluster: ClusterAsked, words: Sequence[str], question: Question) -
     changed = any(word.lstrip("+").startswith(("cluster.", "hydra.")) for word in question.words)
     on_file = cluster.label in sized.on_file() and not changed
     devices = (built("cluster", cluster.label) if on_file else _composed(question, words).cluster).world_size
-    if question.batch is None or question.batch % devices:
-        batch = question.batch or 0
-        near = [n for n in (batch // devices * devices, (batch // devices + 1) * devices) if n]
-        given = f"{batch:,} samples for {devices} devices of {cluster.label}"
+    if question.batch % devices:
+        near = [n for n in (question.batch // devices * devices, (question.batch // devices + 1) * devices) if n]
+        given = f"{question.batch:,} samples for {devices} devices of {cluster.label}"
         raise UserError("the batch does not divide", where="batch", given=given, allowed=f"such as {' or '.join(map(str, near))}")
     return question.batch // devices
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from recsys_lab.base.quiet import quiet_torchrec
-from recsys_lab.config.said import said
+from recsys_lab.config.overrides import overrides_from_kwargs
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.decide.answer import Winner, marked, winner_of
 from recsys_lab.decide.combinations import Combination, combinations
@@ -76,7 +76,7 @@ def decide(*words: str, workers: int | None = None, progress: Progress | None = 
     [('neo_4d', 'a100x128'), ('neo_4d', 'h100x64')]
     """
     axes = {key: ",".join(map(str, value)) if key in AXES and isinstance(value, list | tuple) else value for key, value in keys.items()}
-    return decided(asked(said(words, axes, "decide")), workers, progress)
+    return decided(asked(overrides_from_kwargs(words, axes, "decide")), workers, progress)
 
 
 def decided(question: Question, workers: int | None = None, progress: Progress | None = None) -> Decision:
@@ -102,13 +102,6 @@ def nothing_fits(priced: Sequence[Priced]) -> UserError:
     if not lacking:
         return UserError(f"no combination can be planned: {rows[0].name}: {rows[0].why_not}", where="decide")
     return PlanDoesNotFit(f"none of {len(rows)} combinations fits; {least_change(lacking)}", where="decide")
-
-
-def ranked(question: Question, progress: Progress | None = None) -> list[Row]:
-    """The rows alone, the fastest first. Those without figures come last."""
-    cases = combinations(question)
-    rows = [row for one in price_all(cases, open_data(cases), _counted(progress, cases)) for row in one.rows]
-    return sorted(rows, key=lambda row: float("inf") if row.ms is None else row.ms)
 
 
 def open_data(cases: Sequence[Combination]) -> DataSet:

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from recsys_lab.base.ranges import Count, Positive, check
+from recsys_lab.base.paths import CONF
+from recsys_lab.base.ranges import Count, Positive
+from recsys_lab.base.schema import checked
 from recsys_lab.config import sized
-from recsys_lab.config.command_line import CONF
+from recsys_lab.config.arguments import conf_here
+from recsys_lab.config.no_run_folder import check_no_run_folder
 from recsys_lab.config.options import SPARSE_OPTIMIZERS
-from recsys_lab.config.runless import check_runless
-from recsys_lab.config.words import conf_here
 from recsys_lab.errors import UserError, did_you_mean
 
 WHERE = "decide"
 #: The cluster of the processes here.
 LOCAL = "local"
 AXES = ("clusters", "sharders", "precisions", "optimizers", "profiles")
-#: Of an axis: what the words say, and no other.
+#: Of the profiles: what the words say, and no other.
 AS_SAID = ""
 
 
@@ -36,23 +37,23 @@ class ClusterAsked:
 
 @dataclass(frozen=True)
 class Question:
-    """`words`: run.py's that all combinations share. Each axis: names of choices, `AS_SAID` for what `words` say, empty for the usual ones.
+    """`words`: run.py's that all combinations share. Each axis: names of choices, empty for the usual ones. `profiles` may be `AS_SAID`.
 
-    `batch`: samples of an iteration over all ranks; None: `simulate.batch_size` samples a rank.
+    `batch`: samples of an iteration over all ranks.
     """
 
     words: tuple[str, ...]
     clusters: tuple[ClusterAsked, ...]
+    batch: int
     sharders: tuple[str, ...] = ()
     precisions: tuple[str, ...] = ()
     optimizers: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
-    batch: int | None = None
 
 
 def asked(words: Sequence[str]) -> Question:
     """Reads `words`: the axes above, `batch`, and whatever run.py takes. Raises UserError for what cannot be asked."""
-    check_runless(words, WHERE, "simulate", "name the page: --page FILE")
+    check_no_run_folder(words, WHERE, "simulate", "name the page: --page FILE")
     own: dict[str, str] = {}
     rest = []
     for word in words:
@@ -112,7 +113,7 @@ def batch_of(text: str) -> int:
         batch = int(text.replace("_", ""))
     except ValueError:
         raise UserError("not a number of samples", where="batch", given=text, allowed="a whole number, such as 65536") from None
-    check(batch, Count, "batch")
+    checked(batch, Count, "batch")
     return batch
 
 
@@ -132,7 +133,7 @@ def cluster_asked(item: str, bring: bool = False) -> ClusterAsked:
             paid = float(price)
         except ValueError:
             raise UserError("not a price", where="clusters", given=item, allowed=f"dollars per device-hour, such as {label}:2.50") from None
-        check(paid, Positive, f"clusters: price of {label}")
+        checked(paid, Positive, f"clusters: price of {label}")
     devices = sized.devices_of(label)
     if not bring and devices is None and label not in sized.on_file():
         if label.isdigit():

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from recsys_lab.base.quiet import quiet_torchrec
-from recsys_lab.doctor import kernels, machine, trials, versions
+from recsys_lab.doctor import trials, versions
 from recsys_lab.doctor.row import BROKEN, Row
 from recsys_lab.errors import broken_install
 
@@ -14,18 +13,10 @@ from recsys_lab.errors import broken_install
 LOOKS: tuple[tuple[str, str, Callable[[], Row | list[Row]]], ...] = (
     ("versions", "Python", versions.python_row),
     ("versions", "the triple", versions.triple_rows),
-    ("versions", "lock", versions.lock_rows),
-    ("devices", "devices", machine.device_rows),
-    ("CPU", "instructions", lambda: machine.cpu_rows(machine.cpu_flags())),
-    ("kernels", "FBGEMM on the CPU", trials.fbgemm_row),
-    ("kernels", "torch embedding_bag", trials.embedding_bag_row),
-    ("kernels", "compiler", machine.toolchain_row),
-    ("kernels", kernels.NAME, kernels.kernels_row),
-    ("kernels", kernels.TRITON, kernels.triton_row),
+    ("devices", "GPU", trials.gpu_rows),
+    ("kernels", "FBGEMM on the CPU", trials.lookup_row),
     ("backends", "gloo", trials.gloo_row),
     ("backends", "nccl", trials.nccl_row),
-    ("W&B", "client", machine.wandb_row),
-    ("disk", "this folder", lambda: machine.disk_row(Path.cwd())),
 )
 
 

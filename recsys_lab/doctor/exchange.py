@@ -8,7 +8,7 @@ from datetime import timedelta
 
 
 def exchange(backend: str, rank: int, ranks: int, store: str) -> bool:
-    """Sends to rank r the number 10 * own rank + r, and checks what came."""
+    """Sums the ranks' numbers, sends to rank r the number 10 * own rank + r, and checks what came."""
     import torch
     import torch.distributed as dist
 
@@ -17,7 +17,9 @@ def exchange(backend: str, rank: int, ranks: int, store: str) -> bool:
     sent = torch.tensor([10 * rank + r for r in range(ranks)], device=device)
     received = torch.empty_like(sent)
     dist.all_to_all_single(received, sent)
-    return received.tolist() == [10 * r + rank for r in range(ranks)]
+    total = torch.tensor([rank], device=device)
+    dist.all_reduce(total)
+    return total.item() == sum(range(ranks)) and received.tolist() == [10 * r + rank for r in range(ranks)]
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
-"""Small pieces of real work: a look-up and its update, and exchanges between processes."""
+"""Small pieces of real work: a look-up and its update, a collective and an exchange between processes."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -10,13 +11,14 @@ from pathlib import Path
 
 from recsys_lab.doctor.row import BROKEN, OK, WARNING, Row
 from recsys_lab.doctor.versions import REBUILD, ROOT
+from recsys_lab.units import counted, human_bytes
 
 RANKS = 2
 LOOPBACK = "lo"
 TIMEOUT_S = 60.0
 
 
-def fbgemm_row() -> Row:
+def lookup_row() -> Row:
     """Looks rows up with FBGEMM on the CPU and has it update them, against embedding_bag and plain SGD."""
     import torch
     from fbgemm_gpu.split_embedding_configs import EmbOptimType
@@ -42,49 +44,38 @@ def fbgemm_row() -> Row:
     return Row("kernels", "FBGEMM on the CPU", BROKEN, "a look-up or its update is wrong", f"is the triple matched, above? {REBUILD}")
 
 
-def embedding_bag_row() -> Row:
-    """torch's own pooled look-up against a sum by hand."""
+def gpu_rows() -> list[Row]:
+    """What torch finds, and whether the driver finds more."""
     import torch
 
-    weight = torch.arange(40.0).view(10, 4)
-    pooled = torch.nn.functional.embedding_bag(torch.tensor([1, 2, 9]), weight, torch.tensor([0, 2]), mode="sum")
-    if torch.equal(pooled, torch.stack([weight[1] + weight[2], weight[9]])):
-        return Row("kernels", "torch embedding_bag", OK, "a look-up is exact")
-    return Row("kernels", "torch embedding_bag", BROKEN, "a look-up is wrong", REBUILD)
+    if torch.cuda.is_available():
+        gpus = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]
+        return [Row("devices", f"GPU {i}", OK, f"{gpu.name}, {human_bytes(gpu.total_memory)}") for i, gpu in enumerate(gpus)]
+    if shutil.which("nvidia-smi") is not None:
+        query = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, timeout=30, check=False)
+        if query.returncode == 0 and query.stdout.strip():
+            return [Row("devices", "GPU", WARNING, "the driver has one, torch cannot use it", "make env LOCK=cuda")]
+    return [Row("devices", "GPU", OK, "none: ranks train on the CPU")]
 
 
 def gloo_row() -> Row:
-    """An all-to-all between two processes of this machine."""
-    import torch.distributed as dist
-
-    if not dist.is_available() or not dist.is_gloo_available():
-        return Row("backends", "gloo", BROKEN, "not in this build of torch", REBUILD)
-    failure = exchange_between_processes("gloo", RANKS)
-    if failure is None:
-        return Row("backends", "gloo", OK, f"all-to-all between {RANKS} processes")
-    return Row(
-        "backends",
-        "gloo",
-        BROKEN,
-        f"all-to-all between {RANKS} processes: {failure}",
-        f"see that the interface {LOOPBACK} is up: ip link",
-    )
+    """An all-reduce and an all-to-all between two processes of this machine."""
+    return _exchange_row("gloo", RANKS, f"see that the interface {LOOPBACK} is up: ip link")
 
 
 def nccl_row() -> Row:
-    """An all-to-all of one process with itself over NCCL, where there is a GPU for it."""
+    """The same of one process with itself over NCCL, where there is a GPU for it."""
     import torch
-    import torch.distributed as dist
 
-    has_nccl = dist.is_available() and dist.is_nccl_available()
     if not torch.cuda.is_available():
-        return Row("backends", "nccl", OK, f"{'in this build' if has_nccl else 'not in this build of torch'}; not needed without a GPU")
-    if not has_nccl:
-        return Row("backends", "nccl", WARNING, "not in this build of torch", "make env LOCK=cuda")
-    failure = exchange_between_processes("nccl", 1)
-    if failure is None:
-        return Row("backends", "nccl", OK, "all-to-all of one process")
-    return Row("backends", "nccl", BROKEN, f"all-to-all of one process: {failure}", "see NCCL_DEBUG=INFO python -m recsys_lab doctor")
+        return Row("backends", "nccl", OK, "not needed without a GPU")
+    return _exchange_row("nccl", 1, "see NCCL_DEBUG=INFO python -m recsys_lab doctor, or make env LOCK=cuda")
+
+
+def _exchange_row(backend: str, ranks: int, remedy: str) -> Row:
+    work = f"all-reduce and all-to-all of {counted(ranks, 'process')}"
+    failure = exchange_between_processes(backend, ranks)
+    return Row("backends", backend, OK, work) if failure is None else Row("backends", backend, BROKEN, f"{work}: {failure}", remedy)
 
 
 def exchange_between_processes(backend: str, ranks: int, timeout_s: float = TIMEOUT_S) -> str | None:

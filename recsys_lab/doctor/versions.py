@@ -1,23 +1,20 @@
-"""What is installed, against what belongs together and what the lock says."""
+"""What is installed, against what belongs together."""
 
 from __future__ import annotations
 
-import re
 import sys
 from importlib.metadata import PackageNotFoundError, files, version
 from pathlib import Path
 
 from recsys_lab.base import paths
-from recsys_lab.doctor.row import BROKEN, OK, WARNING, Row
-from recsys_lab.errors import INSTALLED, fbgemm_again
+from recsys_lab.doctor.row import BROKEN, OK, Row
+from recsys_lab.errors import fbgemm_again
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHONS = ((3, 11), (3, 12))
 #: The matched triple. FBGEMM has a build for each kind of machine; exactly one may be there.
 TORCH, TORCHREC, FBGEMM = "2.13", "1.8", "1.8"
 FBGEMM_BUILDS = ("fbgemm-gpu-cpu", "fbgemm-gpu")
-#: Named one by one; the rest of the lock is one row.
-SHOWN = ("hydra-core", "omegaconf", "lightning", "torchmetrics", "tensordict")
 REBUILD = "rm -r .venv && make env" if (paths.ROOT / "Makefile").is_file() else "pip install 'recsys_lab[cpu]' in a new environment"
 
 
@@ -84,43 +81,4 @@ def _release_row(name: str, release: str) -> Row:
         return Row("versions", name, BROKEN, "not installed", REBUILD)
     if present != release and not present.startswith(f"{release}."):
         return Row("versions", name, BROKEN, f"{present}, not {release}", f"{REBUILD}; the lock has {release}")
-    return Row("versions", name, OK, present)
-
-
-def locked(path: Path) -> dict[str, str]:
-    """Version by package name of a lock file."""
-    lines = [line.split("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    return {_canonical(name): pinned for line in lines if line for name, _, pinned in [line.partition("==")]}
-
-
-def _canonical(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name.strip()).lower()
-
-
-def lock_rows(folder: Path = paths.ROOT / "requirements") -> list[Row]:
-    """Some packages against the lock one by one, and all others together: not where pip installed this, which chooses its own versions."""
-    path = folder / ("cuda.txt" if installed("fbgemm-gpu") and not installed("fbgemm-gpu-cpu") else "cpu.txt")
-    if not path.is_file():
-        return [Row("versions", "lock", WARNING, f"no {path.name}", "run from a checkout, whose requirements/ has the lock")]
-    pinned = locked(path)
-    differing = {name: installed(name) for name, pin in pinned.items() if (installed(name) or "").split("+")[0] != pin}
-    rows = [_locked_row(name, pinned.get(name)) for name in SHOWN]
-    if INSTALLED:
-        return rows
-    if differing:
-        text = ", ".join(f"{name} {present or 'missing'} (lock: {pinned[name]})" for name, present in sorted(differing.items())[:5])
-        more = f" and {len(differing) - 5} more" if len(differing) > 5 else ""
-        return [
-            *rows,
-            Row("versions", "lock", WARNING, f"{len(differing)} of {len(pinned)} differ: {text}{more}", REBUILD),
-        ]
-    return [*rows, Row("versions", "lock", OK, f"all {len(pinned)} packages as in requirements/{path.name}")]
-
-
-def _locked_row(name: str, pin: str | None) -> Row:
-    present = installed(name)
-    if present is None:
-        return Row("versions", name, BROKEN, "not installed", REBUILD)
-    if present != pin:
-        return Row("versions", name, WARNING, f"{present}, the lock has {pin}", REBUILD)
     return Row("versions", name, OK, present)

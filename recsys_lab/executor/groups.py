@@ -9,7 +9,8 @@ from datetime import timedelta
 import torch.distributed as dist
 from torchrec.distributed.types import ShardingEnv
 
-from recsys_lab.base.ranges import Timeout, check
+from recsys_lab.base.ranges import Timeout
+from recsys_lab.base.schema import checked
 from recsys_lab.errors import UserError
 
 #: Of a collective, seconds.
@@ -24,7 +25,7 @@ def timeout() -> timedelta:
         seconds = float(text)
     except ValueError:
         raise UserError("not a number of seconds", where=TIMEOUT, given=text) from None
-    check(seconds, Timeout, TIMEOUT)
+    checked(seconds, Timeout, TIMEOUT)
     return timedelta(seconds=seconds)
 
 

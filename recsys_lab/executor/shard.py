@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated
 
-from recsys_lab.base.ranges import OneOf, Range
+from annotated_types import Interval
+from pydantic import Strict
+
+from recsys_lab.base.ranges import OneOf
 from recsys_lab.plan.scheme import EXCHANGES
 
 if TYPE_CHECKING:
@@ -38,10 +41,10 @@ def shard(
     scratch: str = "",
     start: FirstOrder | None = None,
     *,
-    dense_bucket_mib: Annotated[int, Range(1, 2**16)] = 25,
+    dense_bucket_mib: Annotated[int, Strict(), Interval(ge=1, le=2**16)] = 25,
     exchange: Annotated[str, OneOf(EXCHANGES)] = "all_to_all",
     overlap: bool = True,
-    communication_cores: Annotated[int, Range(0, 1024)] = 0,
+    communication_cores: Annotated[int, Strict(), Interval(ge=0, le=1024)] = 0,
     pipeline: bool = False,
 ) -> ShardedModel:
     """Shards a model's tables by a plan, and puts the rest under DistributedDataParallel. Every rank of the default process group calls it.

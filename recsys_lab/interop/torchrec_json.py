@@ -12,7 +12,7 @@ from pathlib import Path
 
 from recsys_lab import api
 from recsys_lab.base.files import read_json
-from recsys_lab.base.shapes import check_shape
+from recsys_lab.base.schema import check_shape
 from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.experiment import Experiment
 from recsys_lab.plan import Placement, Shard, ShardingPlan

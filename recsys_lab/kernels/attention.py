@@ -1,6 +1,6 @@
 """HSTU's attention over sequences of any length on a GPU, in one kernel forward and three backward (triton_attention.py).
 
-Elsewhere models/hstu.py computes it by torch, which says what it means.
+Elsewhere models/hstu/network.py computes it by torch, which says what it means.
 """
 
 from __future__ import annotations

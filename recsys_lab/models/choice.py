@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 
-from recsys_lab.base.child import answer
-from recsys_lab.config.schema import imported, plain_keys, resolved
+from recsys_lab.base.answers import answer
+from recsys_lab.config.schema import resolved
 from recsys_lab.data.protocol import DataSet, Feature
 from recsys_lab.errors import UserError
+from recsys_lab.models.options import ModelKind, ModelOptions, Towers
 from recsys_lab.plan.workload import DenseLayer, TowerWork
 from recsys_lab.tables import LawOptions, RankLaw, Table
 from recsys_lab.tables.table_file import dims_of_tables, read_table_file
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     from recsys_lab.models.click_model import ClickModel
 
-Towers = tuple[tuple[str, ...], ...]  # groups of feature names
 #: The rooms on whose sources a model's cost depends.
 COUNTED = ("models", "kernels", "tables", "precision", "config")
 
@@ -48,7 +48,8 @@ class ModelChoice:
     `rows`, `lengths`, `groups`, `law` and `dense_features` are of models that fix their own inputs. They are None where the data decide.
 
     Attributes:
-        make: the model's class as its source declares it, with its keys; `build` imports the class.
+        kind: the class of its options, or of a user's own network that has its keys itself.
+        keys: of its config, typed.
         embedding_dim: D.
         dims: each table's own dimension, in place of D.
         rows, lengths: of each table, and its look-ups a sample.
@@ -57,7 +58,8 @@ class ModelChoice:
         dense_features: K.
     """
 
-    make: partial
+    kind: type[ModelKind]
+    keys: Mapping[str, Any]
     embedding_dim: int
     dims: Sequence[int] | None = None
     rows: Sequence[int] | None = None
@@ -70,41 +72,36 @@ class ModelChoice:
 
     @staticmethod
     def of(group: DictConfig) -> ModelChoice:
-        make = resolved(group, where="model")
-        known = {f.name for f in fields(ModelChoice)} - {"make"}
-        return ModelChoice(make, **{key: value for key, value in make.keywords.items() if key in known})
+        product = resolved(group, where="model")
+        if isinstance(product, partial):
+            kind, keys = product.func, product.keywords
+        else:
+            kind, keys = type(product), {f.name: getattr(product, f.name) for f in fields(product)}
+        known = {f.name for f in fields(ModelChoice)} - {"kind", "keys"}
+        return ModelChoice(cast("type[ModelKind]", kind), keys, **{key: value for key, value in keys.items() if key in known})
 
     def to_plain(self) -> dict[str, Any]:
         """Its config group, from which `of` makes it again."""
-        return {"_target_": f"{self.kind.__module__}.{self.kind.__qualname__}"} | plain_keys(self.make)
-
-    def __reduce__(self) -> tuple[Any, ...]:  # it travels to ranks, and a declaration does not
-        return _model_of, (self.to_plain(),)
-
-    @property
-    def kind(self) -> type[ClickModel]:
-        return cast("type[ClickModel]", self.make.func)
+        keys = {name: asdict(cast(Any, value)) if is_dataclass(value) else value for name, value in self.keys.items()}
+        return {"_target_": f"{self.kind.__module__}.{self.kind.__qualname__}"} | keys
 
     @property
     def has_first_order(self) -> bool:
-        return self.kind.has_first_order or bool(self.make.keywords.get("first_order"))
+        return self.kind.has_first_order or bool(self.keys.get("first_order"))
 
     @property
     def begins_first_order(self) -> bool:
         """Whether it can begin as a logistic regression."""
-        return self.kind.begins_first_order and all(self.make.keywords.get(key) for key in self.kind.start_keys)
+        return self.kind.begins_first_order and all(self.keys.get(key) for key in self.kind.start_keys)
 
     @property
     def open_keys(self) -> tuple[str, ...]:
         """What its config leaves open of the keys with which it can begin so."""
-        keys = self.make.keywords
-        return tuple(key for key in self.kind.start_keys if key in keys and keys[key] is None)
+        return tuple(key for key in self.kind.start_keys if key in self.keys and self.keys[key] is None)
 
     def able_to_begin(self) -> ModelChoice:
         """With those keys true; itself where none is open."""
-        if not self.open_keys:
-            return self
-        return replace(self, make=partial(self.make.func, **self.make.keywords | dict.fromkeys(self.open_keys, True)))
+        return replace(self, keys={**self.keys, **dict.fromkeys(self.open_keys, True)}) if self.open_keys else self
 
     def features(self) -> tuple[Feature, ...] | None:
         """Those of a model that fixes its tables (MLPerf's, the CPU paper's, FlexShard's); None where the data decide."""
@@ -140,7 +137,7 @@ class ModelChoice:
             dtype: the format of stored weights, such as "fp32".
 
         Returns:
-            The tables. A row holds all that the model reads of an id (`ClickModel.widths`).
+            The tables. A row holds all that the model reads of an id (`ModelKind.widths`).
 
         Raises:
             UserError: there is no table, or `dims` has another number.
@@ -150,7 +147,7 @@ class ModelChoice:
         readers: dict[str, list[Feature]] = {}
         for feature in data.features:
             readers.setdefault(feature.table_name, []).append(feature)
-        several = "dims" in self.make.keywords  # a model whose tables may differ
+        several = "dims" in self.keys  # a model whose tables may differ
         own = dims_of_tables(self.file) if self.file is not None and several else self.dims
         dims = [self.embedding_dim] * len(readers) if own is None else own
         if len(dims) != len(readers):
@@ -175,48 +172,45 @@ class ModelChoice:
         """
         from recsys_lab.models.click_model import ModelInputs  # with torch, which plans do not need
 
-        inputs, make = ModelInputs(tables, dense_features, device), imported(self.make)
-        if not towers:
-            return make(inputs)
-        kind = cast("type[ClickModel]", make.func)
-        if kind.with_towers is None:
+        if towers and not self.kind.has_towers:
             raise UserError(
                 "this model has no tower modules",
                 where="sharder",
-                given=f"{len(towers)} towers for {kind.__name__}",
+                given=f"{len(towers)} towers for {self.kind.__name__}",
                 allowed="a sharder without tower modules",
             )
-        return kind.with_towers(inputs, towers, **make.keywords)
+        inputs = ModelInputs(tables, dense_features, device, towers)
+        if issubclass(self.kind, ModelOptions):
+            return self.kind(**self.keys).build(inputs)
+        return cast("type[ClickModel]", self.kind)(inputs, **self.keys)
 
     def counted(self, tables: tuple[Table, ...], dense_features: int, towers: Towers, lengths: Mapping[str, float]) -> ModelCost:
-        """What the model costs a sample, counted on the model itself (models/workload.py). Of a process without torch by a child.
+        """What the model costs a sample, counted on the model itself (models/workload.py). Kept, unless the model is the user's own.
 
         `lengths`: look-ups a sample by feature. Raises UserError where the model cannot be built.
         """
-        asked = {
+        question = {
             "model": self.to_plain(),
             "tables": [asdict(table) for table in tables],
             "dense_features": dense_features,
             "towers": towers,
             "lengths": dict(lengths),
         }
-        found = answer(f"{__name__}:count", asked, COUNTED, self.kind.__module__.partition(".")[0])
-        layers, modules = found.pop("layers"), found.pop("towers")
-        return ModelCost(**found, layers=tuple(DenseLayer(**one) for one in layers), towers=tuple(TowerWork(**one) for one in modules))
+        is_ours = self.kind.__module__.startswith("recsys_lab.")  # on the user's own files no answer is known to depend
+        cost = answer(count, question, COUNTED) if is_ours else count(question)
+        layers, modules = cost.pop("layers"), cost.pop("towers")
+        return ModelCost(**cost, layers=tuple(DenseLayer(**one) for one in layers), towers=tuple(TowerWork(**one) for one in modules))
 
 
-def _model_of(group: dict[str, Any]) -> ModelChoice:
-    return ModelChoice.of(OmegaConf.create(group))
-
-
-def count(asked: Mapping[str, Any]) -> dict[str, Any]:
+def count(question: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to what `ModelChoice.counted` asks, both plain. Imports torch."""
     import torch
 
     from recsys_lab.models.workload import describe, describe_towers
 
-    tables = tuple(Table(**one | {"features": tuple(one["features"])}) for one in asked["tables"])
-    towers = tuple(map(tuple, asked["towers"]))
-    model = _model_of(asked["model"]).build(tables, asked["dense_features"], torch.device("meta"), towers)
-    cost = asdict(describe(model, asked["dense_features"], asked["lengths"]))
+    tables = tuple(Table(**one | {"features": tuple(one["features"])}) for one in question["tables"])
+    towers = tuple(map(tuple, question["towers"]))
+    choice = ModelChoice.of(OmegaConf.create(question["model"]))
+    model = choice.build(tables, question["dense_features"], torch.device("meta"), towers)
+    cost = asdict(describe(model, question["dense_features"], question["lengths"]))
     return cost | {"towers": [asdict(tower) for tower in describe_towers(model)]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.errors import UserError
 from recsys_lab.models.first_order import FirstOrder
+from recsys_lab.models.options import ModelKind, Towers
 from recsys_lab.tables import Table
 
 
@@ -24,11 +25,13 @@ class ModelInputs:
         tables: those that its features read.
         dense_width: K, dense values a sample; 0: none.
         device: where weights lie; meta where only costs are counted.
+        towers: groups of features, each with a tower module, for a model with `has_towers`.
     """
 
     tables: tuple[Table, ...]
     dense_width: int
     device: torch.device | None = None
+    towers: Towers = ()
 
     def checked(
         self, rows: list[int] | None, lengths: list[int] | None, dense_features: int | None
@@ -56,41 +59,25 @@ class ModelInputs:
         return self.tables, self.dense_width, self.device
 
 
-class ClickModel(nn.Module):
+class ClickModel(nn.Module, ModelKind):
     """A model on one device, in parts that executors and the cost count can take apart.
 
     Attributes:
-        has_first_order: an id's row has a weight that is added to the logit as it is.
-        begins_first_order: those weights can be those of a regression at first (`begin_with`).
-        start_keys: the keys that must be true for that. Where null, a table of the user's sets them.
-        first_order_column: of a row, which of its values that weight is.
+        first_order_column: of a row, which of its values is its first-order weight, of a model that has one.
         initial_share: of the usual first values of tables.
-        with_towers: the class for a sharder whose towers have modules; None: the model has none (towers.py).
         features: in the order of the tables.
         embeddings: its tables, which an executor may replace by sharded ones.
         objective: what its outputs are and how they are trained; click: a logit a row.
-        tower_features: the features of each tower, of a model of class `with_towers`.
+        tower_features: the features of each tower, of a model with towers.
     """
 
-    has_first_order: bool = False
-    begins_first_order: bool = False
-    start_keys: ClassVar[tuple[str, ...]] = ()
     first_order_column: int = 0
     initial_share: float = 1.0
-    with_towers: ClassVar[type[ClickModel] | None] = None
 
     features: list[str]
     embeddings: EmbeddingBagCollection | EmbeddingCollection
     objective: str = "click"
-    tower_features: tuple[tuple[str, ...], ...] = ()
-
-    @staticmethod
-    def widths(dim: int) -> tuple[int, ...]:
-        """The widths of the vectors that a row of a table holds side by side. The model's embeddings have `dim`.
-
-        A model that reads more than an embedding of each id says so here: (dim, 1) adds a first-order weight (deepfm.py).
-        """
-        return (dim,)
+    tower_features: Towers = ()
 
     def forward(self, dense: Tensor | None, sparse: KeyedJaggedTensor) -> Tensor:
         """dense [B, K] or None, F features of B bags -> logits [B]."""

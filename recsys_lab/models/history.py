@@ -14,6 +14,8 @@ from recsys_lab.models.jagged import Places
 HISTORY = ("item", "category", "time")
 #: The item that comes next, and one that never came.
 TOLD = ("positive", "negative")
+#: Of those, the feature through which an item's own vector is looked up.
+ITEM = TOLD[0]
 
 
 def history_of(features: Sequence[str]) -> tuple[str, ...]:

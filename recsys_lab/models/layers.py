@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torchrec.modules.embedding_configs import PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+from torchrec.sparse.jagged_tensor import KeyedTensor
 
 from recsys_lab.errors import UserError
 from recsys_lab.kernels import available, dense
@@ -105,6 +106,11 @@ def feature_names(tables: Sequence[Table]) -> list[str]:
     return [feature for table in tables for feature in table.features]
 
 
+def by_feature(looked_up: KeyedTensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """What the tables gave, [B, D] by feature. Waits for it where sharded tables still exchange rows."""
+    return looked_up if isinstance(looked_up, Mapping) else looked_up.to_dict()
+
+
 def mlp(in_size: int, layers: Sequence[int], device: torch.device | None, *, dropout: float = 0.0, linear_end: bool = False) -> MLP:
     """[B, in_size] -> [B, layers[-1]]: linear layers, each followed by ReLU and, if asked for, dropout. A linear end has neither."""
     parts: list[nn.Module] = []
@@ -178,7 +184,7 @@ def dot_interaction(*parts: Tensor, lead: bool = False) -> Tensor:
     before them, [B, D + F (F - 1) / 2].
 
     On a CPU by a kernel of ours for long vectors, which reads them where they are. Else pair by pair for few vectors and many samples
-    (DMT, section 4), or through all F * F dots. Which is faster where: experiments/benchmarks/dot_products.py.
+    (DMT, section 4), or through all F * F dots.
     """
     first = parts[0]
     if first.shape[2] >= LONG_VECTORS and sum(part.shape[1] for part in parts) > 1 and _for_kernel(parts):

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import matplotlib
-
-matplotlib.use("Agg")
-
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from recsys_lab.base.files import write_text
 from recsys_lab.errors import cannot_write
+from recsys_lab.report.charts import RULE, SOFT, STYLE, svg_file
 from recsys_lab.sharders.dmt.partition_file import Partition
 
 SUFFIXES = (".svg", ".png", ".pdf")
-STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "svg.hashsalt": "recsys_lab",
-}
 MOST_NAMED = 48  # features, beyond which names would lie on one another
 #: Towers beyond the colours take the next shape.
 SHAPES = "osD^vP*X"
@@ -34,16 +25,18 @@ def draw(partition: Partition, path: Path) -> None:
 
     `path` ends in one of SUFFIXES. Raises UserError where it cannot be written.
     """
-    with plt.rc_context(STYLE):
-        figure, (left, right) = plt.subplots(1, 2, figsize=(13.0, 6.0), layout="constrained")
+    with matplotlib.rc_context(STYLE | {"axes.titlesize": 10, "axes.grid": False}):
+        figure = Figure(figsize=(13.0, 6.0), layout="constrained")
+        left, right = figure.subplots(1, 2)
         _matrix(left, partition)
         _plane(right, partition)
+        if path.suffix == ".svg":
+            write_text(path, svg_file(figure))
+            return
         try:
-            figure.savefig(path, dpi=120, metadata={".svg": {"Date": None}, ".png": {"Software": None}}.get(path.suffix))
+            figure.savefig(path, dpi=120, metadata={"Software": None} if path.suffix == ".png" else None)
         except OSError as error:
             raise cannot_write(error, path) from None
-        finally:
-            plt.close(figure)
 
 
 def _matrix(axes, partition: Partition) -> None:
@@ -77,9 +70,9 @@ def _plane(axes, partition: Partition) -> None:
         axes.scatter(x, y, s=60, color=_colour(tower), marker=SHAPES[tower // 10 % len(SHAPES)], label=f"tower {tower}", zorder=3)
         if len(partition.features) <= MOST_NAMED:
             for name, left, up in zip(names, x, y):
-                axes.annotate(name, (left, up), xytext=(5, 4), textcoords="offset points", fontsize=7, color="#444444")
+                axes.annotate(name, (left, up), xytext=(5, 4), textcoords="offset points", fontsize=7, color=SOFT)
     axes.set_aspect("equal", adjustable="datalim")
-    axes.grid(color="#dddddd")
+    axes.grid(color=RULE)
     axes.set_axisbelow(True)
     beyond = len(partition.coordinates[0]) - 2
     space = f"the widest plane of {beyond + 2} dimensions" if beyond > 0 else "a plane" if beyond == 0 else "a line"
@@ -96,4 +89,4 @@ def principal(points: np.ndarray) -> np.ndarray:
 
 
 def _colour(tower: int):
-    return plt.get_cmap("tab10")(tower % 10)
+    return matplotlib.colormaps["tab10"](tower % 10)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from recsys_lab.base.files import NOTHING, what_is, write_text
-from recsys_lab.base.shapes import check_shape
+from recsys_lab.base.schema import check_shape
 from recsys_lab.errors import UserError
 from recsys_lab.plan.sharding_plan import ShardingPlan
 from recsys_lab.plan.validate import validate

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from recsys_lab.base.ranges import OneOf, Range, check_fields
+from annotated_types import Interval
+from pydantic import Strict
+
+from recsys_lab.base.ranges import OneOf
+from recsys_lab.base.schema import check_fields
 from recsys_lab.base.store_names import DISK_CACHED, HOST, HOST_CACHED, LFU, LRU, POLICIES, STORES
 
 #: Of a row: the slot that it is in, or how often it was read.
@@ -20,7 +24,7 @@ class Store:
     """
 
     kind: Annotated[str, OneOf(STORES)]
-    cached_share: Annotated[float, Range(0, 1)] = 0.0
+    cached_share: Annotated[float, Strict(), Interval(ge=0, le=1)] = 0.0
     policy: Annotated[str, OneOf(POLICIES)] = LFU
 
     def __post_init__(self) -> None:

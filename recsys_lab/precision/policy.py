@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from recsys_lab.base.ranges import OneOf, check_fields
+from recsys_lab.base.ranges import OneOf
+from recsys_lab.base.schema import check_fields
 from recsys_lab.tables.spec import ELEMENT_BYTES, TABLE_FORMATS
 
 #: By part, the formats that exist. Not every executor trains all of them.

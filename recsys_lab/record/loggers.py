@@ -1,11 +1,12 @@
 """The loggers besides W&B, each a `_target_` of `conf/logger`. All write inside the run folder; metrics.csv is there with any of them.
 
-Lightning is imported where one is made, so that a simulation without a logger does not wait for it. Hence no function names its types.
+Lightning is imported where a training takes its logger, so that no plan and no simulation waits for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,27 @@ from recsys_lab.base.packages import Package, needs
 from recsys_lab.base.ranges import Count
 
 LIGHTNING = Package("lightning", "cpu", "logger=none")
+#: By name: columns and rows.
+Tables = Mapping[str, tuple[Sequence[str], Sequence[Sequence[Any]]]]
+
+
+class OfTraining:
+    """A logger that keeps nothing of a run that does not train. `lightning` makes Lightning's logger."""
+
+    def __init__(self, make: Callable[[], Any]):
+        self._make = make
+
+    @functools.cached_property
+    def lightning(self) -> Any:
+        return self._make()
+
+    def finish(self, status: str) -> None:
+        if "lightning" in vars(self):
+            self.lightning.finalize("success" if status == "completed" else "failed")
 
 
 @needs(LIGHTNING)
-def tensorboard(folder: Path, config: Mapping[str, Any], name: str, group: str | None = None) -> Any:
+def tensorboard(folder: Path, config: Mapping[str, Any], name: str, group: str | None = None) -> OfTraining:
     """Event files in `folder`/tensorboard. `tensorboard --logdir` on the sweep's folder shows its runs beside each other.
 
     This is the contract of every `_target_` in `conf/logger`.
@@ -28,15 +46,20 @@ def tensorboard(folder: Path, config: Mapping[str, Any], name: str, group: str |
         group: the sweep's name; None: a single run.
 
     Returns:
-        A Lightning logger. If it has `finish(status)`, `finish` calls it; else Lightning's `finalize`.
+        A Lightning logger, or an object whose `lightning` is one, for training. If it has `finish(status)`, `finish` calls it; else
+        Lightning's `finalize`.
     """
-    from lightning.pytorch.loggers import TensorBoardLogger
 
-    return TensorBoardLogger(save_dir=str(folder), name="tensorboard", version="")
+    def make() -> Any:
+        from lightning.pytorch.loggers import TensorBoardLogger
+
+        return TensorBoardLogger(save_dir=str(folder), name="tensorboard", version="")
+
+    return OfTraining(make)
 
 
 @needs(LIGHTNING)
-def csv(folder: Path, config: Mapping[str, Any], name: str, group: str | None = None, *, flush_every_n_steps: Count = 100) -> Any:
+def csv(folder: Path, config: Mapping[str, Any], name: str, group: str | None = None, *, flush_every_n_steps: Count = 100) -> OfTraining:
     """Everything that any callback logs, in `folder`/csv/metrics.csv. Its columns are not fixed as those of metrics.csv are.
 
     Args:
@@ -44,11 +67,15 @@ def csv(folder: Path, config: Mapping[str, Any], name: str, group: str | None = 
         flush_every_n_steps: how often the file is written.
 
     Returns:
-        A Lightning logger.
+        As `tensorboard`.
     """
-    from lightning.pytorch.loggers import CSVLogger
 
-    return CSVLogger(save_dir=str(folder), name="csv", version="", flush_logs_every_n_steps=flush_every_n_steps)
+    def make() -> Any:
+        from lightning.pytorch.loggers import CSVLogger
+
+        return CSVLogger(save_dir=str(folder), name="csv", version="", flush_logs_every_n_steps=flush_every_n_steps)
+
+    return OfTraining(make)
 
 
 def none(folder: Path, config: Mapping[str, Any], name: str, group: str | None = None) -> None:

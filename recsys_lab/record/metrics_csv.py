@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from recsys_lab.base.files import NOTHING, plain, read_text, what_is, write_text
-from recsys_lab.base.shapes import MOST
 from recsys_lab.errors import UserError, cannot_write
 
 METRICS_FILE = "metrics.csv"
+#: Beyond it nothing is a figure.
+MOST_FIGURE = 1e100
 REMEDY = "take the file away, or the line out of it"
 COLUMNS = (
     "step",
@@ -65,7 +66,7 @@ def read_metrics(folder: Path) -> list[dict[str, float | None]]:
 def _number(value: str, column: str, path: Path, line: int) -> float | None:
     try:
         number = float(value) if value or column == "step" else None
-        if number is None or abs(number) <= MOST:
+        if number is None or abs(number) <= MOST_FIGURE:
             return number
     except ValueError:
         pass

@@ -1,4 +1,4 @@
-"""One MLflow run per job, through MLflow's own client. The only file that imports mlflow.
+"""One MLflow run per job, through Lightning's own logger.
 
 Without a server the run goes to a database in the run folder. A server that goes away does not end a training. What it did not take is kept
 and sent again later, at the latest when the run ends.
@@ -12,24 +12,26 @@ from __future__ import annotations
 import logging
 import os
 import re
-import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlsplit, urlunsplit
 
+from annotated_types import Interval
+from pydantic import Strict
+
 from recsys_lab.base.files import plain, read_json, write_json
 from recsys_lab.base.packages import Package, needs
-from recsys_lab.base.ranges import Range, Text
+from recsys_lab.base.ranges import text_like
 from recsys_lab.errors import UserError
-from recsys_lab.record.headline import ARTIFACTS, headline
 from recsys_lab.record.loggers import LIGHTNING
+from recsys_lab.record.run_folder import flat
 
 MLFLOW = Package("mlflow", "mlflow", "logger=csv")
 FOLDER, RUNS_FILE, SQLITE = "mlflow", "runs.json", "sqlite:///"
 VARIABLE = "MLFLOW_TRACKING_URI"
-#: A rank waits 10 seconds for a server, and asks once more. Nobody else hears of the run, and the terminal is the launcher's.
+#: A rank waits 10 seconds for a server, and calls once more. Nobody else hears of the run, and the terminal is the launcher's.
 #: The user's own variables win.
 SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
@@ -37,107 +39,16 @@ SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
-#: Until a server that did not answer is asked again; twice as long each time.
-PAUSE_S = 30.0
-#: What MLflow takes: parameters and metrics in a request, characters of a parameter's name and value.
-MOST_PARAMS, MOST_METRICS, LONGEST_KEY, LONGEST_VALUE = 100, 1000, 250, 6000
-NAME = Text(r"(?=.*\S)[^\x00-\x1f]+", 250, "some text")
-TAG = Text(r"(?!mlflow\.)[A-Za-z0-9_./ -]+", 250, "letters, digits, _ . / - and spaces, not MLflow's own (mlflow.)")
+#: Characters of a parameter's name that MLflow takes.
+LONGEST_KEY = 250
+NAME = text_like(r"(?=.*\S)[^\x00-\x1f]+", 250, "some text")
+TAG = text_like(r"(?!mlflow\.)[A-Za-z0-9_./ -]+", 250, "letters, digits, _ . / - and spaces, not MLflow's own (mlflow.)")
 #: Passwords would be kept in config.yaml: MLflow reads them from its own variables.
-URI = Text(
+URI = text_like(
     r"(?!https?://[^/]*@)[A-Za-z0-9+-]+(:.*)?",
     2000,
     "an address such as http://host:5000 or sqlite:///runs.db; user and password are MLFLOW_TRACKING_USERNAME and _PASSWORD",
 )
-
-
-class RunLogger:
-    """Lightning's logger (record/lightning_loggers.py) over the MLflow run `run_id` of one run folder.
-
-    `known`: by metric, the last step that the run has already.
-    """
-
-    def __init__(self, client: Any, run_id: str, folder: Path, server: str, known: Mapping[str, int]):
-        super().__init__()
-        self.experiment, self.run_id, self.folder, self.server = client, run_id, folder, server
-        self.monitor: Any = None
-        self._known, self._unsent, self._last_step = dict(known), list[Any](), 0
-        self._pause_s, self._not_before = PAUSE_S, 0.0
-
-    @property
-    def name(self) -> str:
-        return FOLDER
-
-    @property
-    def version(self) -> str:
-        return self.run_id
-
-    def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
-        """`start` logs the whole config."""
-
-    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Figures of `step`. Those of a step that the run has already are the same and left out. Never fails."""
-        self._keep(metrics, step or 0)
-        if time.monotonic() >= self._not_before:
-            self._try(self._send, "it is asked again later")
-
-    def log_tables(self, kind: str, tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[Any]]]], page: str) -> None:
-        """Puts `tables` (name: columns, rows) into the run as artifacts `kind`/name.json. An HTML `page` becomes `kind`/page.html."""
-
-        def put() -> None:
-            for name, (columns, rows) in tables.items():
-                data = plain({column: [row[at] for row in rows] for at, column in enumerate(columns)})
-                self.experiment.log_table(self.run_id, data, f"{kind}/{name}.json")
-            self.experiment.log_text(self.run_id, page, f"{kind}/page.html")
-
-        self._try(put, f"its tables are in {self.folder}")
-
-    def finalize(self, status: str) -> None:
-        """What Lightning says when training ends. Well: evaluation and record follow. Else nothing does."""
-        if status != "success":
-            self.finish("failed")
-
-    def finish(self, status: str) -> None:
-        """Put plan and record into the run as artifacts, the record's figures too, and close it. Never fails."""
-        if self.monitor is not None:
-            self.monitor.finish()
-            self.monitor = None
-        self._try(lambda: self._end(status), f"the run there is not whole, its figures are in {self.folder}")
-
-    def _end(self, status: str) -> None:
-        figures = headline(read_json(path)) if (path := self.folder / "result.json").exists() else {}
-        words = {key: value for key, value in figures.items() if isinstance(value, str)}
-        self._keep({key: value for key, value in figures.items() if key not in words}, self._last_step)
-        self._send()
-        for key, value in words.items():
-            self.experiment.set_tag(self.run_id, key, value)
-        for file in ARTIFACTS:
-            if (self.folder / file).exists():
-                self.experiment.log_artifact(self.run_id, str(self.folder / file))
-        self.experiment.set_terminated(self.run_id, "FINISHED" if status == "completed" else "FAILED")
-
-    def _keep(self, metrics: Mapping[str, float], step: int) -> None:
-        from mlflow.entities import Metric
-
-        now, self._last_step = int(time.time() * 1000), max(self._last_step, step)
-        new = {_key(key): float(value) for key, value in metrics.items() if step > self._known.get(_key(key), -1)}
-        self._unsent += [Metric(key, value, now, step) for key, value in new.items()]
-
-    def _send(self) -> None:
-        while self._unsent:
-            self.experiment.log_batch(self.run_id, metrics=self._unsent[:MOST_METRICS])
-            del self._unsent[:MOST_METRICS]
-
-    def _try(self, call: Callable[[], None], then: str) -> None:
-        """Does `call`. Where it fails, one line says so and what `then`, and the server is left alone for a while."""
-        from mlflow.exceptions import MlflowException
-
-        try:
-            call()
-        except (MlflowException, OSError) as error:
-            self._not_before = time.monotonic() + self._pause_s
-            self._pause_s *= 2
-            print(f"mlflow: {_why(error, self.server)}; {then}", file=sys.stderr, flush=True)
 
 
 @needs(MLFLOW, LIGHTNING)
@@ -151,8 +62,8 @@ def start(
     experiment: Annotated[str, NAME] = "recsys_lab",
     run_name: Annotated[str, NAME] | None = None,
     tags: dict[Annotated[str, TAG], str] | None = None,
-    system_metrics_interval_s: Annotated[float, Range(0.1, 86400)] = 5.0,
-) -> RunLogger:
+    system_metrics_interval_s: Annotated[float, Strict(), Interval(ge=0.1, le=86400)] = 5.0,
+) -> Any:
     """A Lightning logger on a new MLflow run, with `config` as it ran.
 
     Args:
@@ -167,81 +78,63 @@ def start(
         The logger. A resumed run continues its MLflow run.
 
     Raises:
-        UserError: where MLflow is not installed, or the server does not answer or refuses.
+        UserError: where the server does not answer or refuses.
     """
-    from recsys_lab.record.lightning_loggers import OfMLflow  # with torch, which nothing needs before a run
-
-    folder = Path(folder).resolve()
     for variable, value in SETTINGS.items():
         os.environ.setdefault(variable, value)
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    from recsys_lab.record.mlflow_logger import MlflowRun  # with torch, which nothing needs before a run
+
+    for library in ("mlflow", "alembic", "urllib3.connectionpool", "lightning.pytorch.loggers.mlflow"):
+        logging.getLogger(library).setLevel(logging.ERROR)  # how it makes its tables, and that it tries again
+    folder = Path(folder).resolve()
     uri = tracking_uri or os.environ.get(VARIABLE) or f"{SQLITE}{folder / FOLDER / 'mlflow.db'}"
-    client, failure = _client(uri)
-    artifacts = None
-    if uri.startswith(SQLITE):  # beside the database: MLflow would put them into the working folder
-        place = Path(uri.removeprefix(SQLITE)).resolve().parent
-        place.mkdir(parents=True, exist_ok=True)
-        artifacts = (place / "artifacts").as_uri()
+    server, runs_file = _without_password(uri), folder / FOLDER / RUNS_FILE
+    runs = read_json(runs_file) if runs_file.exists() else {}
+    why = partial(_why, server=server)
     all_tags = {**(tags or {}), **({"sweep": group} if group else {})}
-    server = _without_password(uri)
     try:
-        runs = _known_runs(folder)
-        if (run := _run(client, runs.get(server))) is None:
-            run = _begin(client, _experiment(client, experiment, artifacts), run_name or name, all_tags, plain(dict(config)))
-            write_json(folder / FOLDER / RUNS_FILE, runs | {server: run.info.run_id})
+        client = MlflowClient(uri)
+        _make_experiment(client, experiment, _artifacts(uri))
+        run = _run(client, runs.get(server))
+        options = {"experiment_name": experiment, "run_name": run_name or name, "tracking_uri": uri, "tags": all_tags}
+        logger = MlflowRun(folder, why, run_id=run and run.info.run_id, **options)
+        if run is None:
+            logger.log_hyperparams({_key(key)[:LONGEST_KEY]: value for key, value in flat(plain(dict(config))).items()})
+            client.log_dict(logger.run_id, plain(dict(config)), "config.json")
+            write_json(runs_file, runs | {server: logger.run_id})
         else:
             client.update_run(run.info.run_id, status="RUNNING")
-    except failure as error:
+            steps = {key: client.get_metric_history(run.info.run_id, key) for key in run.data.metrics if "/" not in key}
+            logger.last_steps = {key: max(figure.step for figure in figures) for key, figures in steps.items()}
+    except (MlflowException, OSError) as error:
         raise UserError(
-            _why(error, server), where="logger.tracking_uri", given=server, remedy="start the server, or use another logger: logger=csv"
+            why(error), where="logger.tracking_uri", given=server, remedy="start the server, or use another logger: logger=csv"
         ) from None
-    steps = {metric.key: metric.step for metric in run.data._metric_objs}  # of each the last; `metrics` has no steps
-    logger = OfMLflow(client, run.info.run_id, folder, server, {key: step for key, step in steps.items() if "/" not in key})
-    logger.monitor = _monitor(run.info.run_id, uri, system_metrics_interval_s)
+    logger.monitor = _monitor(str(logger.run_id), uri, system_metrics_interval_s)
     return logger
 
 
-def _client(uri: str) -> tuple[Any, tuple[type[Exception], ...]]:
-    """MLflow's client of the server at `uri`, and what it raises where that fails."""
-    try:
-        from mlflow import MlflowClient
-        from mlflow.exceptions import MlflowException
-    except ModuleNotFoundError:
-        raise MLFLOW.refusal("logger", "mlflow") from None
-    for library in ("mlflow", "alembic", "urllib3.connectionpool"):
-        logging.getLogger(library).setLevel(logging.ERROR)  # how it makes its tables, and that it tries again
-    try:
-        return MlflowClient(uri), (MlflowException, OSError)
-    except MlflowException as error:
-        raise UserError(_why(error, uri), where="logger.tracking_uri", given=_without_password(uri)) from None
+def _artifacts(uri: str) -> str | None:
+    """Where the artifacts of a database lie: beside it. MLflow would put them into the working folder. None of a server."""
+    if not uri.startswith(SQLITE):
+        return None
+    place = Path(uri.removeprefix(SQLITE)).resolve().parent
+    place.mkdir(parents=True, exist_ok=True)
+    return (place / "artifacts").as_uri()
 
 
-def _experiment(client: Any, name: str, artifacts: str | None) -> str:
-    """The id of the experiment `name`, made where there is none."""
+def _make_experiment(client: Any, name: str, artifacts: str | None) -> None:
+    """Makes the experiment `name` where there is none. Jobs of a sweep may do so at once."""
     from mlflow.exceptions import MlflowException
 
-    experiment = client.get_experiment_by_name(name)
-    if experiment is None:
-        try:
-            return client.create_experiment(name, artifact_location=artifacts)
-        except MlflowException:
-            if (experiment := client.get_experiment_by_name(name)) is None:  # else another job of the sweep was faster
-                raise
-    if experiment.lifecycle_stage == "deleted":
-        raise UserError("that experiment was deleted", where="logger.experiment", given=name, remedy="restore it, or name another")
-    return experiment.experiment_id
-
-
-def _begin(client: Any, experiment_id: str, name: str, tags: Mapping[str, str], config: dict[str, Any]) -> Any:
-    """A run with the config. Each value is a parameter, cut where MLflow takes no more. All of it is in config.json."""
-    from mlflow.entities import Param
-    from mlflow.tracking.context.registry import resolve_tags
-
-    run = client.create_run(experiment_id, run_name=name, tags=resolve_tags(dict(tags)))
-    params = [Param(_key(key)[:LONGEST_KEY], str(value)[:LONGEST_VALUE]) for key, value in _flat(config)]
-    for at in range(0, len(params), MOST_PARAMS):
-        client.log_batch(run.info.run_id, params=params[at : at + MOST_PARAMS])
-    client.log_dict(run.info.run_id, config, "config.json")
-    return run
+    try:
+        client.create_experiment(name, artifact_location=artifacts)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
 
 
 def _run(client: Any, run_id: str | None) -> Any:
@@ -268,20 +161,6 @@ def _monitor(run_id: str, uri: str, interval_s: float) -> Any:
     return monitor
 
 
-def _known_runs(folder: Path) -> dict[str, str]:
-    """Runs that this run folder has, by server."""
-    path = folder / FOLDER / RUNS_FILE
-    return read_json(path) if path.exists() else {}
-
-
-def _flat(config: Mapping[str, Any], above: str = "") -> list[tuple[str, Any]]:
-    """Its values by their path, `model.dropout`."""
-    pairs = []
-    for key, value in config.items():
-        pairs += _flat(value, f"{above}{key}.") if isinstance(value, Mapping) and value else [(f"{above}{key}", value)]
-    return pairs
-
-
 def _key(key: str) -> str:
     """`key` in the characters that MLflow takes."""
     return re.sub(r"[^A-Za-z0-9_./ -]", "_", key)
@@ -295,7 +174,6 @@ def _without_password(uri: str) -> str:
 def _why(error: Exception, server: str) -> str:
     """What the client said, in one line without the requests and retries behind it."""
     answered = getattr(error, "json", None) is not None or "response code" in str(error)
-    message = str(error).split("\n")[0]
     if answered or not server.startswith("http"):
-        return f"MLflow refuses: {message}"
+        return f"MLflow refuses: {str(error).splitlines()[0]}"
     return f"no MLflow server answers at {server}"

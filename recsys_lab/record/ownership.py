@@ -1,23 +1,28 @@
 """A folder and its owner. One process owns it at a time. Only what a run writes is ever removed from it.
 
-The lock is the kernel's (flock): it goes with the process, however that ends.
+The kernel releases the lock when the process ends, however it ends. A lock file that is left says that the process was killed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import errno
 import os
 import socket
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recsys_lab.errors import UserError, cannot_write
 
+if TYPE_CHECKING:
+    from filelock import FileLock
+
 LOCK_FILE = ".recsys_lab.lock"
+#: What a network file system without locks says. A run goes on there, and its config alone says whose the folder is.
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP)
 #: All that a run writes into its folder. Whatever else lies there is somebody's.
 RUN_WRITES = (
     "config.yaml",
@@ -89,26 +94,34 @@ class Ownership:
 
     begun = False
 
-    def __init__(self, folder: Path, new_folders: list[Path], lock: int, after_kill: bool = False):
+    def __init__(self, folder: Path, new_folders: list[Path], lock: FileLock, after_kill: bool = False):
         self.folder, self.earlier_files, self.after_kill = folder, written(folder), after_kill
-        self._inner, self._new_folders, self._lock = _inner(folder), new_folders, lock
+        self._inner, self._new_folders = _inner(folder), new_folders
+        self._lock: FileLock | None = lock
 
     @staticmethod
     def of(folder: Path) -> Ownership:
         """Raises UserError where another process has the folder, and where it cannot be written."""
+        from filelock import Timeout  # which neither help nor a refused line needs
+
         folder = Path(os.path.abspath(folder))
         new_folders: list[Path] = []
         try:
             _make(folder, new_folders)
             after_kill = (folder / LOCK_FILE).exists()  # who ends otherwise removes it, and who still lives is met below
             return Ownership(folder, new_folders, _lock(folder), after_kill)
-        except BaseException as error:
+        except Timeout:
+            raise UserError(
+                "another run has this folder",
+                where=folder,
+                given=_holder(folder) or "a process on another machine",
+                remedy="wait until it ends, or choose another: hydra.run.dir=DIR (a sweep: hydra.sweep.dir=DIR)",
+            ) from None
+        except OSError as error:
             remove(new_folders)
-            if isinstance(error, OSError):
-                raise cannot_write(error, folder) from None
-            if isinstance(error, ValueError):  # a null byte
-                raise UserError("no name of a folder", where=repr(str(folder)), given=str(error)) from None
-            raise
+            raise cannot_write(error, folder) from None
+        except ValueError as error:  # a null byte
+            raise UserError("no name of a folder", where=repr(str(folder)), given=str(error)) from None
 
     def __enter__(self) -> Ownership:
         return self
@@ -116,13 +129,13 @@ class Ownership:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is not None and not self.begun:
             self.withdraw()
-        if self._lock >= 0:
+        if self._lock is not None:
             remove(written(self.folder, UNFINISHED))  # of ranks that were killed; none lives now
         self._release()
 
     def __getstate__(self) -> dict[str, Any]:
         """For a job on another machine (SLURM), which takes its own folder."""
-        return self.__dict__ | {"_lock": -1}
+        return self.__dict__ | {"_lock": None}
 
     def clear(self) -> None:
         """Removes what an earlier run wrote."""
@@ -136,12 +149,11 @@ class Ownership:
         remove(self._new_folders)
 
     def _release(self) -> None:
-        if self._lock >= 0:
+        if self._lock is not None:
             with contextlib.suppress(OSError):
-                if _is(self._lock, self.folder / LOCK_FILE):
-                    (self.folder / LOCK_FILE).unlink()
-                os.close(self._lock)
-            self._lock = -1
+                (self.folder / LOCK_FILE).unlink()
+            self._lock.release()
+            self._lock = None
 
 
 def _make(folder: Path, new_folders: list[Path]) -> None:
@@ -153,35 +165,24 @@ def _make(folder: Path, new_folders: list[Path]) -> None:
                 new_folders.append(path)
 
 
-def _lock(folder: Path) -> int:
-    """The open lock file. OSError where it cannot be written."""
-    path = folder / LOCK_FILE
-    while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            who = " ".join(os.pread(handle, 300, 0).decode(errors="replace").split())
-            os.close(handle)
-            raise UserError(
-                "another run has this folder",
-                where=folder,
-                given=who or "a process on another machine",
-                remedy="wait until it ends, or choose another: hydra.run.dir=DIR (a sweep: hydra.sweep.dir=DIR)",
-            ) from None
-        except OSError:
-            pass  # a file system without locks
-        if _is(handle, path):  # who had it before us has just removed it, else
-            break
-        os.close(handle)
-    with contextlib.suppress(OSError):  # a full disk: only who has it would not be known
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}\n".encode(), 0)
-    return handle
+def _lock(folder: Path) -> FileLock:
+    """The lock, held. Timeout where another process holds it, OSError where its file cannot be written."""
+    from filelock import FileLock
 
-
-def _is(handle: int, path: Path) -> bool:
+    lock = FileLock(folder / LOCK_FILE, thread_local=False)
     try:
-        return os.path.samestat(os.fstat(handle), path.stat())
-    except FileNotFoundError:
-        return False
+        lock.acquire(blocking=False)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+    else:
+        with contextlib.suppress(OSError):  # a full disk: only the holder's name is missing
+            since = time.strftime("%Y-%m-%d %H:%M:%S")
+            (folder / LOCK_FILE).write_text(f"process {os.getpid()} on {socket.gethostname()}, since {since}\n")
+    return lock
+
+
+def _holder(folder: Path) -> str:
+    with contextlib.suppress(OSError):
+        return " ".join((folder / LOCK_FILE).read_text(errors="replace")[:300].split())
+    return ""

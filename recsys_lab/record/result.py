@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from recsys_lab.base.files import NOTHING, read_json, what_is, write_json
-from recsys_lab.base.shapes import check_shape
+from recsys_lab.base.schema import check_shape
 from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan, Workload
 from recsys_lab.plan.memory import bytes_of_ranks

@@ -1,4 +1,4 @@
-"""One Weights & Biases run per job, through W&B's own client. The only file that imports wandb.
+"""One Weights & Biases run per job. Training logs to it through Lightning's own logger. The only file that imports wandb.
 
 Offline unless the user is logged in. Nothing is ever asked, and nothing is written outside the run folder.
 Rank 0 calls `start` before training and `finish` after the record is written, in the same process.
@@ -10,51 +10,59 @@ offline client cannot see how far the first one came. All ids are kept in `wandb
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+from annotated_types import Interval
+from pydantic import Strict
+
 from recsys_lab.base.files import plain, read_json, write_json
 from recsys_lab.base.packages import Package, needs
-from recsys_lab.base.ranges import OneOf, Range, Text
-from recsys_lab.base.shapes import check_shape
+from recsys_lab.base.ranges import OneOf, text_like
 from recsys_lab.errors import UserError
 from recsys_lab.record.headline import ARTIFACTS, headline
-from recsys_lab.record.loggers import LIGHTNING
+from recsys_lab.record.loggers import LIGHTNING, Tables
 
 WANDB = Package("wandb", "wandb", "logger=none")
 MODES = ("auto", "online", "offline")
+IDS_FILE = "wandb/ids.json"
 #: Seconds until a server that does not answer is given up.
 INIT_S = 30.0
 #: What W&B takes.
-PROJECT = Text(r"(?=.*\S)[^/\\#?%:\x00-\x1f]+", 128, "a name without / \\ # ? % :")
-ENTITY = Text(r"[A-Za-z0-9][A-Za-z0-9_.-]*", 128, "letters, digits, - _ .")
-TAG = Text(r"(?=.*\S)[^\x00-\x1f]+", 64, "some text")
+PROJECT = text_like(r"(?=.*\S)[^/\\#?%:\x00-\x1f]+", 128, "a name without / \\ # ? % :")
+ENTITY = text_like(r"[A-Za-z0-9][A-Za-z0-9_.-]*", 128, "letters, digits, - _ .")
+TAG = text_like(r"(?=.*\S)[^\x00-\x1f]+", 64, "some text")
 
 
-class RunLogger:
-    """What a logger has beside Lightning's (record/lightning_loggers.py).
+class WandbRun:
+    """The W&B run `experiment` of one run folder, whatever other runs this process holds. Only training imports Lightning."""
 
-    Its run belongs to one run folder, whatever other runs this process holds.
-    """
+    def __init__(self, experiment: Any, folder: Path):
+        self.experiment, self.folder = experiment, folder
 
-    experiment: Any
-    folder: Path
+    @functools.cached_property
+    def lightning(self) -> Any:
+        from lightning.pytorch.loggers import WandbLogger
 
-    def log_tables(self, kind: str, tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[Any]]]], page: str) -> None:
-        """Puts `tables` (name: columns, rows) into the run as `kind`/name. An HTML `page` becomes a panel that reports can take."""
+        run = self.experiment
+        return WandbLogger(experiment=run, save_dir=self.folder, project=run.project, name=run.name, id=run.id)
+
+    def log_tables(self, kind: str, tables: Tables, page: str) -> None:
+        """Puts `tables` into the run as `kind`/name. An HTML `page` becomes a panel that reports can take."""
         import wandb
 
         with _inside(self.folder):
-            shown: dict[str, Any] = {f"{kind}/page": wandb.Html(page, inject=False)}
+            panels: dict[str, Any] = {f"{kind}/page": wandb.Html(page, inject=False)}
             for name, (columns, rows) in tables.items():
-                shown[f"{kind}/{name}"] = wandb.Table(columns=list(columns), data=[list(row) for row in rows])
-            self.experiment.log(shown)
+                panels[f"{kind}/{name}"] = wandb.Table(columns=list(columns), data=[list(row) for row in rows])
+            self.experiment.log(panels)
 
     def finish(self, status: str) -> None:
-        """Put plan and record into the run as artifacts, the record's figures into its summary, and close it."""
+        """Puts plan and record into the run as artifacts, the record's figures into its summary, and closes it."""
         import wandb
 
         run = self.experiment
@@ -80,9 +88,9 @@ def start(
     entity: Annotated[str, ENTITY] | None = None,
     mode: Annotated[str, OneOf(MODES)] = "auto",
     tags: list[Annotated[str, TAG]] | None = None,
-    system_metrics_interval_s: Annotated[float, Range(0.1, 86400)] = 5.0,
-) -> RunLogger:
-    """A Lightning logger on a new W&B run in `folder`/wandb, with `config` as it ran.
+    system_metrics_interval_s: Annotated[float, Strict(), Interval(ge=0.1, le=86400)] = 5.0,
+) -> WandbRun:
+    """A new W&B run in `folder`/wandb, with `config` as it ran.
 
     Args:
         folder, config, name, group: those of `recsys_lab.record.loggers.tensorboard`.
@@ -92,14 +100,12 @@ def start(
         system_metrics_interval_s: between two samples of system metrics.
 
     Returns:
-        The logger, over a run that belongs to `folder` alone.
+        The run, which belongs to `folder` alone.
 
     Raises:
         UserError: for online without being logged in, and where W&B refuses: by its variables, or because its server does not answer.
     """
     import wandb
-
-    from recsys_lab.record.lightning_loggers import OfWandb  # with torch, as Lightning has it: neither is needed before a run
 
     folder = Path(folder).resolve()
     with _refusals():
@@ -130,17 +136,12 @@ def start(
     run.define_metric("trainer/global_step")
     run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
     if not same:
-        write_json(folder / "wandb" / "ids.json", [*ids, run_id])
-    return OfWandb(run, folder)
+        write_json(folder / IDS_FILE, [*ids, run_id])
+    return WandbRun(run, folder)
 
 
 def _known_ids(folder: Path) -> list[str]:
-    path = folder / "wandb" / "ids.json"
-    if not path.exists():
-        return []
-    ids = read_json(path)
-    check_shape(ids, list[str], path, "take it away: the run then begins a new one of W&B")
-    return ids
+    return read_json(path) if (path := folder / IDS_FILE).exists() else []
 
 
 @contextlib.contextmanager
@@ -185,9 +186,9 @@ def logged_in() -> bool:
 @contextlib.contextmanager
 def _inside(folder: Path) -> Iterator[None]:
     """W&B keeps its caches and staged files in the home folder. While this lasts, in the run folder."""
-    ours = {f"WANDB_{kind}_DIR": str(folder / "wandb" / kind.lower()) for kind in ("CACHE", "DATA", "CONFIG", "ARTIFACT")}
-    before = {key: os.environ.get(key) for key in ours}
-    os.environ.update(ours)
+    folders = {f"WANDB_{kind}_DIR": str(folder / "wandb" / kind.lower()) for kind in ("CACHE", "DATA", "CONFIG", "ARTIFACT")}
+    before = {key: os.environ.get(key) for key in folders}
+    os.environ.update(folders)
     try:
         yield
     finally:

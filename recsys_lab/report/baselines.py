@@ -22,7 +22,7 @@ STAYED = (
 )
 
 
-def said(settings: Mapping[str, Any]) -> str:
+def overrides_text(settings: Mapping[str, Any]) -> str:
     """Settings as words of a command."""
     return " ".join(f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in settings.items())
 

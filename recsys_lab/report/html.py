@@ -1,14 +1,12 @@
-"""The frame of our pages: one file, inline style, no script but what is embedded, no request to anywhere. Light, dark and print."""
+"""The frame of our pages: one file, inline style, no request to anywhere, no script but one that is named. Light, dark and print."""
 
 from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from functools import cache
 from hashlib import sha256
 from html import escape
 
-from recsys_lab.report.charts import SCRIPT, plotly, plotly_element
 from recsys_lab.report.sections import Table
 
 STYLE = """
@@ -32,9 +30,9 @@ p { margin: 6px 0; } .soft, .note { color: var(--soft); }
 .card .origin { font-size: 12px; color: var(--soft); }
 .card.simulated { border-style: dashed; }
 nav.contents { display: flex; flex-wrap: wrap; gap: 2px 18px; margin: 14px 0 4px; font-size: 13.5px; } a { color: inherit; }
-figure { margin: 14px 0; min-width: 0; } figcaption { font-weight: 600; font-size: 13.5px; } .chart { width: 100%; min-width: 0; }
+figure { margin: 14px 0; min-width: 0; } figcaption { font-weight: 600; font-size: 13.5px; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 400px), 1fr)); gap: 0 20px; }
-.charts > * { min-width: 0; } meter { width: 100%; height: 18px; }
+figure.wide { grid-column: 1 / -1; } meter { width: 100%; height: 18px; }
 .scroll { overflow-x: auto; background: /* a shadow where there is more to the right */
   linear-gradient(to left, var(--page) 30%, transparent) right / 40px 100% no-repeat local,
   linear-gradient(to left, var(--shade), transparent) right / 14px 100% no-repeat scroll; }
@@ -46,13 +44,8 @@ body.wide th { white-space: pre-line; } body.wide :is(th, td) { padding-right: 1
 td.right, th.right { text-align: right; font-variant-numeric: tabular-nums; white-space: pre; }
 pre { background: var(--card); border: 1px solid var(--rule); border-radius: 6px; padding: 12px; font-size: 12.5px; line-height: 1.4;
   white-space: pre-wrap; overflow-wrap: anywhere; }
-svg[role="img"] { max-width: 100%; height: auto; display: block; margin: 8px 0; }
-svg[role="img"] text { fill: var(--ink); font-size: 12px; font-family: inherit; } svg text.strong { font-weight: 600; }
-svg .grid { stroke: var(--rule); stroke-width: 1; } svg .axis { stroke: var(--soft); stroke-width: 1; }
-svg .limit { stroke: var(--limit); stroke-width: 1.5; } svg .fullest { stroke: var(--ink); stroke-width: 1.2; stroke-dasharray: 5 4; }
-.phone { display: none; }
-@media screen and (max-width: 600px) { svg[role="img"] { max-width: none; } .phone { display: block; } .scroll.wide { display: none; }
-  .phone svg[role="img"] { max-width: 100%; } .card .value { font-size: 19px; white-space: nowrap; }
+svg { max-width: 100%; height: auto; display: block; } svg text { fill: var(--ink); } svg * { stroke-linejoin: round; }
+@media screen and (max-width: 600px) { figure.wide svg { max-width: none; } .card .value { font-size: 19px; white-space: nowrap; }
   table { font-size: 11.5px; } :is(body, body.wide) :is(th, td) { padding-right: 8px; }
   td:last-child:nth-child(2) { overflow-wrap: anywhere; } }
 @page { margin: 12mm; } @page wide { size: landscape; margin: 12mm; }
@@ -64,39 +57,25 @@ svg .limit { stroke: var(--limit); stroke-width: 1.5; } svg .fullest { stroke: v
 """
 
 
-def document(title: str, body: Sequence[str], wide: bool = False, reload_s: int | None = None, scripts: Sequence[str] | None = None) -> str:
+def document(title: str, body: Sequence[str], wide: bool = False, reload_s: int | None = None, script: str = "") -> str:
     """A whole page.
 
-    The policy in its head forbids every request, also one that a mistake of ours would make. It also forbids any script but ours.
+    The policy in its head forbids every request, also one that a mistake of ours would make. It also forbids any script but `script`.
 
-    `reload_s`: the open page reloads itself so often. `scripts`: of a page with charts, what runs after charts.js; None: no charts.
+    `reload_s`: the open page reloads itself so often.
     """
-    ours = [] if scripts is None else [SCRIPT.read_text(encoding="utf-8"), *scripts]
-    allowed = " ".join(f"'sha256-{digest}'" for digest in ([plotly_digest(), *map(_digest, ours)] if ours else []))
-    policy = f"default-src 'none'; style-src 'unsafe-inline'{f'; script-src {allowed}; img-src data:' if ours else ''}"
+    allowed = f"; script-src 'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" if script else ""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f"<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'{allowed}\">"
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         + (f'<meta http-equiv="refresh" content="{reload_s}">' if reload_s else "")
         + f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n"
         + ('<body class="wide">\n' if wide else "<body>\n")
         + "\n".join(body)
-        + (f"\n{plotly_element()}" if ours else "")
-        + "".join(f"\n<script>{script}</script>" for script in ours)
+        + (f"\n<script>{script}</script>" if script else "")
         + "\n</body></html>\n"
     )
-
-
-def _digest(script: str) -> str:
-    """As a content policy names a script."""
-    return b64encode(sha256(script.encode()).digest()).decode()
-
-
-@cache
-def plotly_digest() -> str:
-    """Of the script that charts.js unpacks."""
-    return _digest(plotly())
 
 
 def table(section: Table, level: int = 3) -> str:

@@ -46,7 +46,7 @@ def page(run: Run) -> str:
     """The page's text."""
     name = run.folder.resolve().name
     body = [*_top(run, name), *_learning(run), *_plan(run), *_iteration(run), *_config(run)]
-    return html.document(f"{name}: recsys_lab", body, scripts=())
+    return html.document(f"{name}: recsys_lab", body)
 
 
 def _top(run: Run, name: str) -> list[str]:
@@ -133,8 +133,7 @@ def _one_plan(run: Run, plan: ShardingPlan, title: str, limit: float | None, ful
     return [
         html.table(sections.plan_facts(run, plan, title, of_record)),
         "" if fullest is None or limit is None else plots.gauge(fullest, limit),
-        element(plots.rank_weights(plan, f"weights-{which}", limit)),
-        element(plan_map(plan, f"map-{which}")),
+        side_by_side([plots.rank_weights(plan, f"weights-{which}", limit), plan_map(plan, f"map-{which}")]),
         "".join(f"<p>{escape(sentence)}</p>" for sentence in explain(plan)),
         html.table(sections.tables(plan, f"Tables, {title[0].lower()}{title[1:]}")),
     ]
@@ -158,7 +157,8 @@ def _iteration(run: Run) -> list[str]:
     parts.append(side_by_side(bars))
     if measured and simulated:
         parts.append('<p class="note">Each bar fills its own scale: one ran here, the other is computed for the named cluster.</p>')
-    parts += map(element, timeline_charts(run.trace) if run.trace is not None and not run.hides_simulation else [])
+    if run.trace is not None and not run.hides_simulation:
+        parts.append(side_by_side(timeline_charts(run.trace)))
     parts += [html.table(sections.phases(run, origin)) for origin in ("measured", "simulated")]
     parts.append(_head("collectives"))
     parts += [html.table(sections.collectives(run, origin)) for origin in ("measured", "simulated")]

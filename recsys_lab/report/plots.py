@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING
 
 from recsys_lab.plan import ShardingPlan
-from recsys_lab.report.charts import LEGEND, Chart, colour
+from recsys_lab.report.charts import LIMIT, OPEN, SOFT, Chart, box, chart, colour, drawing, legend, legend_height, prefixed, tip
 from recsys_lab.units import human_bytes
 
-#: Beyond this many ranks a bar stands for a host.
-MOST_BARS = 1024
-OPEN, LIMIT = "rgba(128,128,128,0.35)", "#c0392b"
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Beyond this many ranks a bar stands for a host. Beyond so many bars they touch, and only the fullest is named.
+MOST_BARS, MOST_NAMED = 1024, 64
+#: Ticks where hosts begin.
+MOST_TICKS = 16
+#: A loss that diverged beyond it, or to nan, is no point of a curve.
+LARGEST_VALUE = 1e100
+#: Points of a curve that are marked.
+MOST_MARKS = 60
 
 
 def learning_curve(rows: Sequence[Mapping[str, float | None]], best_auc: float | None = None) -> list[Chart]:
@@ -23,40 +31,28 @@ def learning_curve(rows: Sequence[Mapping[str, float | None]], best_auc: float |
 
 
 def _points(rows: Sequence[Mapping[str, float | None]], metric: str) -> list[tuple[float, float]]:
-    """(step, value) where there are both."""
-    return [(step, value) for row in rows if (step := row["step"]) is not None and (value := row.get(metric)) is not None]
+    """(step, value) where there are both, and an axis has room for the value."""
+    pairs = [(step, value) for row in rows if (step := row["step"]) is not None and (value := row.get(metric)) is not None]
+    return [(step, value) for step, value in pairs if abs(value) < LARGEST_VALUE]
 
 
-def _curve(place: int, title: str, points: Sequence[tuple[float, float]], best: float | None) -> Chart:
-    line = {
-        "type": "scatter",
-        "mode": "lines+markers" if len(points) <= 60 else "lines",
-        "name": title,
-        "x": [x for x, _ in points],
-        "y": [y for _, y in points],
-        "line": {"color": colour(place)},
-        "hovertemplate": f"step %{{x:,}}: {title} %{{y:.5f}}<extra></extra>",
-    }
-    layout: dict[str, Any] = {"xaxis": {"title": {"text": "step"}, "rangemode": "tozero"}, "showlegend": False}
-    data: list[dict[str, Any]] = [line]
-    if best is not None:
-        ends: dict[str, Any] = {
-            "x": [0, max(x for x, _ in points)],
-            "y": [best, best],
-            "mode": "lines",
-            "line": {"color": "#7f7f7f", "dash": "dash"},
-        }
-        said = f"best reachable {best:.4f}"
-        data.append({"type": "scatter", "name": said, **ends, "hovertemplate": f"{said}<extra></extra>"})
-        layout |= {"showlegend": True, "legend": LEGEND}
-    return Chart(f"curve-{place}", title, data, layout, tall=300)
+def _curve(index: int, title: str, points: Sequence[tuple[float, float]], best: float | None) -> Chart:
+    steps, values = zip(*points)
+    with drawing(height=250, bottom=42 + (legend_height([title]) if best is not None else 0)) as axes:
+        for line in axes.plot(steps, values, color=colour(index), marker="o" if len(points) <= MOST_MARKS else None, markersize=3.5):
+            tip(line, f"{title}, last {values[-1]:.5f} at step {steps[-1]:,.0f}")
+        if best is not None:
+            axes.axhline(best, color=SOFT, linestyle="--", linewidth=1.2, label=f"best reachable {best:.4f}")
+            legend(axes, [title])
+        axes.set(xlabel="step", xlim=(0, None))
+        return chart(axes, f"curve-{index}", title)
 
 
 def gauge(used: float, limit: float) -> str:
     """A level bar, as HTML, of the fullest rank. It shows what lasts from step to step in what a plan may fill of that rank."""
-    said = f"fullest rank in all: {human_bytes(used)} of {human_bytes(limit)}, {used / limit:.1%} (weights, optimizer state, dense arch)"
+    words = f"fullest rank in all: {human_bytes(used)} of {human_bytes(limit)}, {used / limit:.1%} (weights, optimizer state, dense arch)"
     return (
-        f'<p><b>{escape(said)}</b></p><meter min="0" max="{max(limit, used):.0f}" high="{limit:.0f}" value="{used:.0f}">'
+        f'<p><b>{escape(words)}</b></p><meter min="0" max="{max(limit, used):.0f}" high="{limit:.0f}" value="{used:.0f}">'
         f"{used / limit:.1%}</meter>"
     )
 
@@ -66,89 +62,87 @@ def rank_weights(plan: ShardingPlan, name: str, limit_bytes: float | None = None
 
     The limit is drawn where the weights come near it.
     """
-    held = _held_by_scheme(plan)
     by_host = plan.world_size > MOST_BARS
-    bars = _fullest_of_hosts(held, plan) if by_host else held
-    each = 1 if by_host else plan.ranks_per_host
-    names = [f"host {i}, its fullest rank" if by_host else f"rank {i}, host {i // each}" for i in range(len(bars))]
-    schemes = list(dict.fromkeys(p.scheme for p in plan.placements))
-    data = [
-        {
-            "type": "bar",
-            "name": scheme.replace("_", " "),
-            "x": list(range(len(bars))),
-            "y": [bar.get(scheme, 0) for bar in bars],
-            "customdata": [f"{name}<br>{scheme}: {human_bytes(bar.get(scheme, 0))}" for name, bar in zip(names, bars)],
-            "hovertemplate": "%{customdata}<extra></extra>",
-            "marker": {"color": colour(i)},
-        }
-        for i, scheme in enumerate(schemes)
-    ]
-    most = max(sum(bar.values()) for bar in bars)
-    unit = "host" if by_host else "rank"
-    layout: dict[str, Any] = {
-        "barmode": "stack",
-        "showlegend": True,
-        "legend": LEGEND,
-        "xaxis": {"title": {"text": unit if plan.hosts == 1 or by_host else "rank; a line where a host begins"}, **_host_ticks(plan, each)},
-        "yaxis": {"tickformat": "~s", "ticksuffix": "B"},
-    }
-    if limit_bytes is not None and most > 0.25 * limit_bytes:
-        line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": limit_bytes, "y1": limit_bytes, "line": {"color": LIMIT}}
-        text = {"xref": "paper", "x": 1, "xanchor": "right", "y": limit_bytes, "yanchor": "bottom", "showarrow": False}
-        layout |= {"shapes": [line], "annotations": [{**text, "text": f"limit {human_bytes(limit_bytes)}", "font": {"color": LIMIT}}]}
-    return Chart(name, f"table weights per {unit}, at most {human_bytes(most)}", data, layout, tall=330)
+    bars = fullest_of_hosts(plan) if by_host else weights_by_scheme(plan)
+    schemes = list(dict.fromkeys(placement.scheme for placement in plan.placements))
+    names = [scheme.replace("_", " ") for scheme in schemes]
+    fullest, unit = max(sum(bar.values()) for bar in bars), "host" if by_host else "rank"
+    near = limit_bytes is not None and fullest > 0.25 * limit_bytes
+    with drawing(height=270 + legend_height(names), bottom=42 + legend_height(names)) as axes:
+        below = [0] * len(bars)
+        for i, scheme in enumerate(schemes):
+            sizes = [bar.get(scheme, 0) for bar in bars]
+            _stacked(axes, sizes, below, scheme, colour(i), f"{unit} " if not by_host else "host, its fullest rank, ")
+            below = [before + size for before, size in zip(below, sizes)]
+        if near and limit_bytes is not None:
+            axes.axhline(limit_bytes, color=LIMIT)
+            axes.text(len(bars) - 0.5, limit_bytes, f"limit {human_bytes(limit_bytes)}", ha="right", va="bottom", color=LIMIT)
+        _host_ticks(axes, plan, by_host)
+        where = unit if plan.hosts == 1 or by_host else "rank; a line where a host begins"
+        axes.set(xlabel=where, xlim=(-0.5, len(bars) - 0.5), ylim=(0, 1.1 * max(fullest, near and limit_bytes or 1)))
+        prefixed(axes.yaxis, "B")
+        legend(axes, names, [colour(i) for i in range(len(names))])
+        return chart(axes, name, f"table weights per {unit}, at most {human_bytes(fullest)}")
 
 
-def _host_ticks(plan: ShardingPlan, per_host: int) -> dict[str, Any]:
-    """At most sixteen, each where a host begins."""
-    every = max(1, -(-plan.hosts // 16))
-    return {"tick0": 0 if per_host == 1 else -0.5, "dtick": every * per_host, **_named(plan, per_host, every), "showgrid": per_host > 1}
+def _stacked(axes: Axes, sizes: Sequence[int], below: Sequence[int], scheme: str, fill: str, unit: str) -> None:
+    """The part of a scheme of every bar, on what lies `below`."""
+    words = scheme.replace("_", " ")
+    if len(sizes) <= MOST_NAMED:
+        for place, (size, before) in enumerate(zip(sizes, below)):
+            box(axes, place - 0.43, before, 0.86, size, fill, f"{unit}{place}\n{words}: {human_bytes(size)}")
+        return
+    edges, tops = [place - 0.5 for place in range(len(sizes) + 1)], [size + before for size, before in zip(sizes, below)]
+    most = max(sizes)
+    steps = axes.stairs(tops, edges, baseline=below, fill=True, color=fill, linewidth=0)
+    tip(steps, f"{words}: {human_bytes(min(sizes))} to {human_bytes(most)}, most on {unit}{sizes.index(most)}")
 
 
-def _named(plan: ShardingPlan, per_host: int, every: int) -> dict[str, Any]:
-    if plan.hosts == 1 or per_host == 1:
-        return {"tickmode": "linear", "dtick": max(1, plan.world_size // 16) if per_host > 1 else every, "tick0": 0}
-    begins = range(0, plan.hosts, every)
-    return {
-        "tickmode": "array",
-        "tickvals": [host * per_host - 0.5 for host in begins],
-        "ticktext": [str(host * per_host) for host in begins],
-    }
+def _host_ticks(axes: Axes, plan: ShardingPlan, by_host: bool) -> None:
+    """At most `MOST_TICKS`, each where a host begins. Of one host, at ranks."""
+    axes.grid(visible=False, axis="x")
+    if plan.hosts == 1 or by_host:
+        axes.locator_params(axis="x", integer=True)
+        return
+    begins = range(0, plan.hosts, max(1, -(-plan.hosts // MOST_TICKS)))
+    places = [host * plan.ranks_per_host for host in begins]
+    axes.set_xticks([place - 0.5 for place in places], [str(place) for place in places])
+    axes.grid(visible=True, axis="x")
 
 
-def _held_by_scheme(plan: ShardingPlan) -> list[dict[str, int]]:
-    held: list[dict[str, int]] = [{} for _ in range(plan.world_size)]
+def weights_by_scheme(plan: ShardingPlan) -> list[dict[str, int]]:
+    """Of each rank, the bytes of its table weights by scheme."""
+    by_rank: list[dict[str, int]] = [{} for _ in range(plan.world_size)]
     for table, placement in zip(plan.tables, plan.placements):
         for shard in placement.shards:
             size = shard.rows * shard.cols * table.row_bytes // table.dim
             for rank in shard.ranks:
-                held[rank][placement.scheme] = held[rank].get(placement.scheme, 0) + size
-    return held
+                by_rank[rank][placement.scheme] = by_rank[rank].get(placement.scheme, 0) + size
+    return by_rank
 
 
-def _fullest_of_hosts(held: list[dict[str, int]], plan: ShardingPlan) -> list[dict[str, int]]:
-    n = plan.ranks_per_host
-    return [max(held[host * n : (host + 1) * n], key=lambda bar: sum(bar.values())) for host in range(plan.hosts)]
+def fullest_of_hosts(plan: ShardingPlan) -> list[dict[str, int]]:
+    """The same of the fullest rank of each host."""
+    by_rank, n = weights_by_scheme(plan), plan.ranks_per_host
+    return [max(by_rank[host * n : (host + 1) * n], key=lambda bar: sum(bar.values())) for host in range(plan.hosts)]
 
 
 def iteration_bar(name: str, phases_ms: Mapping[str, float | None], whole_ms: float, title: str) -> Chart:
     """One bar of `whole_ms`, divided into its phases. What no phase accounts for is grey. `title` says measured or simulated."""
-    known = [(phase.replace("_", " "), value, colour(i)) for i, (phase, value) in enumerate(phases_ms.items()) if value]
-    rest = whole_ms - sum(value for _, value, _ in known)
-    if rest > 0.005 * whole_ms:
-        known.append(("in no phase", rest, OPEN))
-    data = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": f"{phase} {value:,.3f} ms",
-            "x": [value],
-            "y": [""],
-            "hovertemplate": f"{phase}: {value:,.3f} ms, {value / (whole_ms or 1):.1%}<extra></extra>",
-            "marker": {"color": fill},
-        }
-        for phase, value, fill in known
-    ]
-    axes = {"xaxis": {"title": {"text": "ms"}}, "yaxis": {"fixedrange": True, "showticklabels": False}}
-    return Chart(name, title, data, {"barmode": "stack", "showlegend": True, "legend": LEGEND | {"traceorder": "normal"}, **axes}, tall=230)
+    parts = phase_parts(phases_ms, whole_ms)
+    names = [f"{phase} {ms:,.3f} ms" for phase, ms, _ in parts] or [""]
+    with drawing(height=110 + legend_height(names), left=14, bottom=42 + legend_height(names)) as axes:
+        begin = 0.0
+        for phase, ms, fill in parts:
+            box(axes, begin, 0, ms, 1, fill, f"{phase}: {ms:,.3f} ms, {ms / (whole_ms or 1):.1%}")
+            begin += ms
+        axes.set(xlabel="ms", yticks=[], xlim=(0, max(whole_ms, begin) or 1), ylim=(-0.1, 1.1))
+        legend(axes, names, [fill for *_, fill in parts])
+        return chart(axes, name, title)
+
+
+def phase_parts(phases_ms: Mapping[str, float | None], whole_ms: float) -> list[tuple[str, float, str]]:
+    """(phase, ms, colour) of every phase that takes time, and what no phase accounts for."""
+    parts = [(phase.replace("_", " "), ms, colour(i)) for i, (phase, ms) in enumerate(phases_ms.items()) if ms]
+    rest = whole_ms - sum(ms for _, ms, _ in parts)
+    return [*parts, ("in no phase", rest, OPEN)] if rest > 0.005 * whole_ms else parts

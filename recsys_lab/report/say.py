@@ -15,7 +15,7 @@ from recsys_lab.data.protocol import DataSet
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.store import HOST, HOST_CACHED
 from recsys_lab.plan.store_facts import StoreFacts
-from recsys_lab.report.baselines import baseline_sentences, said
+from recsys_lab.report.baselines import baseline_sentences, overrides_text
 from recsys_lab.report.sections import verdict_of
 from recsys_lab.simulate import Simulated
 from recsys_lab.units import counted, grid, human_bytes, human_count
@@ -81,7 +81,7 @@ def data(data_set: DataSet) -> None:
 def chosen(settings: Mapping[str, Any]) -> None:
     """What the config left open, where it was chosen by the data's rows."""
     if settings:
-        _line("chosen", f"by the number of rows: {said(settings)} (a key of yours wins)")
+        _line("chosen", f"by the number of rows: {overrides_text(settings)} (a key of yours wins)")
 
 
 def planning(cluster: Cluster, tables: int) -> None:

@@ -13,7 +13,7 @@ from recsys_lab.plan.tiers import is_tiered
 from recsys_lab.record.metrics import QUALITY, RETRIEVAL
 from recsys_lab.record.result import WARM_UP
 from recsys_lab.record.run_folder import Run, value_at
-from recsys_lab.report.baselines import baseline_rows, said, verdict
+from recsys_lab.report.baselines import baseline_rows, overrides_text, verdict
 from recsys_lab.tables.tiers import ROW_SHARDED
 from recsys_lab.units import MS_PER_S, counted, grid, human_bytes, human_count
 
@@ -107,7 +107,7 @@ def quality(run: Run) -> Table:
         notes.append("ranks of each user's held-out item among all items that it had not had, and among 100; of equal scores the mean")
     notes += verdict(run.result)
     if chosen := run.result.get("chosen"):
-        notes.append(f"chosen by the number of rows: {said(chosen)}")
+        notes.append(f"chosen by the number of rows: {overrides_text(chosen)}")
     note = "; ".join(notes) if rows else absent(run.result, "quality")
     return Table("Quality (measured)", columns, tuple(rows), note, columns[1:])
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recsys_lab.plan.store import DISK_CACHED, HOST, HOST_CACHED
 from recsys_lab.record.run_folder import Run
-from recsys_lab.report.charts import LEGEND, Chart, colour
+from recsys_lab.report.charts import Chart, chart, colour, drawing, legend, legend_height, tip
 from recsys_lab.report.sections import Table, ms, size
 from recsys_lab.units import human_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 TITLE = "Tables larger than memory"
 #: Where rows are, by the kind of a store.
@@ -18,7 +21,8 @@ SO_FAR = "measured hits stand beside those expected of the same steps, in which 
 #: An iteration is as short as one with all tables in memory, if it takes at most so much longer.
 AS_SHORT = 0.02
 #: Ticks are at least this part of the axis apart.
-APART = 0.075
+APART = 0.1
+STORES_WIDTH = 640
 
 
 def stores(run: Run) -> Table | None:
@@ -66,8 +70,8 @@ def hits(run: Run) -> dict[str, tuple[float | None, float | None]]:
 
 
 def _rate(ranks: list[Mapping[str, float]], hit: str, missed: str) -> float | None:
-    found, lacking = (sum(rank.get(key, 0.0) for rank in ranks) for key in (hit, missed))
-    return found / (found + lacking) if found + lacking else None
+    hits, misses = (sum(rank.get(key, 0.0) for rank in ranks) for key in (hit, missed))
+    return hits / (hits + misses) if hits + misses else None
 
 
 def _rates(counted: Mapping[str, tuple[float | None, float | None]], name: str) -> tuple[str, ...]:
@@ -84,65 +88,49 @@ def store_curve(run: Run) -> Chart | None:
     if run.stores is None or run.hides_simulation:
         return None
     points = run.stores["points"]
-    line = {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": "other budgets",
-        "x": [point["memory_gb"] for point in points],
-        "y": [point["iteration_ms"] for point in points],
-        "customdata": [_said(point) for point in points],
-        "hovertemplate": "%{customdata}<extra></extra>",
-        "line": {"color": colour(0)},
-    }
-    marks = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": name,
-            "x": [point["memory_gb"]],
-            "y": [point["iteration_ms"]],
-            "customdata": [f"{name}<br>{_said(point)}"],
-            "hovertemplate": "%{customdata}<extra></extra>",
-            "marker": {"size": 13, "symbol": symbol, "color": colour(place + 1), "line": {"width": 1, "color": "#ffffff"}},
-        }
-        for place, (point, name, symbol) in enumerate(_marked(points))
-    ]
-    ticks = _ticks([point["memory_gb"] for point in points])
-    axis = {
-        "title": {"text": "memory a rank, and the share of rows cached there"},
-        "tickmode": "array",
-        "tickvals": [points[place]["memory_gb"] for place in ticks],
-        "ticktext": [f"{human_bytes(points[place]['memory_gb'] * 1e9)}<br>{_share(points[place]['cached_share'])}" for place in ticks],
-    }
-    layout = {
-        "xaxis": axis,
-        "yaxis": {"title": {"text": "ms an iteration"}, "rangemode": "tozero"},
-        "showlegend": True,
-        "legend": LEGEND,
-    }
-    title = f"Iteration against memory for caches (simulated, {run.stores['cluster']}, profile {run.stores['profile']})"
-    return Chart("store-curve", title, [line, *marks], layout, tall=360, note=curve_words(points))
+    marked, ticks = _marked(points), _ticks([point["memory_gb"] for point in points])
+    names = ["other budgets", *(name for _, name, _ in marked)]
+    below = 62 + legend_height(names, STORES_WIDTH)
+    with drawing(STORES_WIDTH, 270 + below, bottom=below) as axes:
+        axes.plot([point["memory_gb"] for point in points], [point["iteration_ms"] for point in points], color=colour(0))
+        for point in points:
+            _point(axes, point, "other budgets" if point is points[0] else "", "o", 4, colour(0))
+        for place, (point, name, shape) in enumerate(marked):
+            _point(axes, point, name, shape, 10, colour(place + 1))
+        axes.set(ylabel="ms an iteration", ylim=(0, None), xlabel="memory a rank, and the share of rows cached there")
+        axes.set_xticks(
+            [points[i]["memory_gb"] for i in ticks],
+            [f"{human_bytes(points[i]['memory_gb'] * 1e9)}\n{_share(points[i]['cached_share'])}" for i in ticks],
+        )
+        legend(axes, names)
+        title = f"Iteration against memory for caches (simulated, {run.stores['cluster']}, profile {run.stores['profile']})"
+        return chart(axes, "store-curve", title, curve_words(points))
+
+
+def _point(axes: Axes, point: Mapping[str, Any], name: str, shape: str, size: float, fill: str) -> None:
+    (mark,) = axes.plot(point["memory_gb"], point["iteration_ms"], shape, markersize=size, color=fill, label=name or None)
+    tip(mark, f"{name}\n{_figures(point)}\ntables with a store: {point['tables']}".strip())
 
 
 def curve_words(points: Sequence[Mapping[str, Any]]) -> str:
     """A sentence for each of three points. They are the chosen one, the least memory that works, and the least that is as good as all."""
     own = next(point for point in points if point["chosen"])
     useful, least, whole = _smallest_useful(points), points[0], points[-1]
-    said = [
+    sentences = [
         f"This plan: {_figures(own)}.",
         f"The least memory that works: {_figures(least)}.",
         f"All tables in memory: {_figures(whole)}.",
         f"The smallest cache within {AS_SHORT:.0%} of that: {_figures(useful)}.",
         "Every point is simulated and keeps this plan's sharding; only caches differ.",
     ]
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def _marked(points: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], str, str]]:
     own, useful = next(point for point in points if point["chosen"]), _smallest_useful(points)
     if own is useful:
-        return [(own, "this plan, the smallest useful cache", "star")]
-    return [(own, "this plan", "star"), (useful, "the smallest useful cache", "diamond")]
+        return [(own, "this plan, the smallest useful cache", "*")]
+    return [(own, "this plan", "*"), (useful, "the smallest useful cache", "D")]
 
 
 def _smallest_useful(points: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
@@ -158,10 +146,6 @@ def _ticks(places: Sequence[float]) -> list[int]:
         if places[named[-1]] - places[number] >= apart:
             named.append(number)
     return named[::-1]
-
-
-def _said(point: Mapping[str, Any]) -> str:
-    return f"{_figures(point)}<br>tables with a store: {point['tables']}"
 
 
 def _figures(point: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The simulated iteration as charts that zoom: what the slowest rank does when, and what bounds its longest steps."""
+"""The simulated iteration as charts: what the slowest rank does when, and what bounds its longest steps."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from recsys_lab.report.charts import APART, LEGEND, Chart, colour, words
+from recsys_lab.report.charts import WIDE, Chart, box, chart, colour, drawing, legend, legend_height
 from recsys_lab.units import US_PER_MS, human_bytes
 
 PHASES = {"input": colour(4), "forward": colour(0), "backward": colour(1), "optimizer": colour(2), "host launch": colour(3)}
 OTHER = colour(7)
+BOUNDS_NOTE = "A step is bound by the part of the cluster whose doubling would shorten it most. Steps overlap: their sum is no iteration."
 #: The longest steps are listed one by one.
 MOST_STEPS = 20
 LETTERS = 16  # of a line of a lane's name
+LONGEST_STEP = 24
 
 
 def timeline_charts(trace: dict[str, Any]) -> list[Chart]:
@@ -23,99 +25,67 @@ def timeline_charts(trace: dict[str, Any]) -> list[Chart]:
     events = [e for e in timed if (e.get("dur") or 0) > 0 and e.get("ts") is not None]
     if not events:
         return []
-    used = [tid for tid in lanes if any(e["tid"] == tid for e in events)]
+    used = {tid: name for tid, name in lanes.items() if any(e["tid"] == tid for e in events)}
     begin = 0.0 if trace.get("otherData") else min(e["ts"] for e in events)  # a CPU's first step begins behind its launch
-    whole_ms = (max(e["ts"] + e["dur"] for e in events) - begin) / US_PER_MS
-    charts = [_timeline(events, {tid: lanes[tid] for tid in used}, begin, whole_ms)]
+    charts = [_timeline(events, used, begin)]
     bounded = [event for event in events if "bound by" in _facts(event)]
     return [*charts, _bounds(bounded)] if bounded else charts
 
 
-def _timeline(events: Sequence[dict[str, Any]], lanes: dict[int, str], begin: float, whole_ms: float) -> Chart:
-    names = {tid: "<br>".join(textwrap.wrap(words(name), LETTERS)) + APART * i for i, (tid, name) in enumerate(lanes.items())}
-    data = []
-    for phase in [*PHASES, ""]:
-        own = [e for e in events if (_phase(e) == phase if phase else _phase(e) not in PHASES)]
-        if own:
-            data.append(
-                {
-                    "type": "bar",
-                    "orientation": "h",
-                    "name": phase or "other",
-                    "base": [(e["ts"] - begin) / US_PER_MS for e in own],
-                    "x": [e["dur"] / US_PER_MS for e in own],
-                    "y": [names[e["tid"]] for e in own],
-                    "customdata": [_told(e, begin) for e in own],
-                    "hovertemplate": "%{customdata}<extra></extra>",
-                    "marker": {"color": PHASES.get(phase, OTHER), "line": {"color": "rgba(255,255,255,0.6)", "width": 0.5}},
-                }
-            )
-    layout = {
-        "barmode": "overlay",
-        "bargap": 0.25,
-        "hovermode": "closest",
-        "xaxis": {"title": {"text": "ms"}, "range": [-0.01 * whole_ms, 1.01 * whole_ms]},
-        "yaxis": {"fixedrange": True, "categoryorder": "array", "categoryarray": [names[tid] for tid in reversed(lanes)]},
-        "showlegend": True,
-        "legend": LEGEND,
-    }
-    title = f"simulated: the slowest rank, {whole_ms:,.3f} ms"
-    ahead = " A GPU's host runs ahead of it: it may issue the next iteration." if any(_phase(e) == "host launch" for e in events) else ""
-    note = f"Drag to zoom, double click to see all.{ahead} trace.json has the same for Perfetto."
-    return Chart("timeline", title, data, layout, 130 + 46 * len(lanes), note)
+def _timeline(events: Sequence[dict[str, Any]], lanes: dict[int, str], begin: float) -> Chart:
+    whole_ms = (max(e["ts"] + e["dur"] for e in events) - begin) / US_PER_MS
+    rows = {tid: row for row, tid in enumerate(lanes)}
+    phases = [phase for phase in (*PHASES, "other") if any(_phase(event) == phase for event in events)]
+    below = 42 + legend_height(phases, WIDE)
+    with drawing(WIDE, 10 + 40 * len(lanes) + below, left=128, bottom=below) as axes:
+        for event in events:
+            start_ms, ms = (event["ts"] - begin) / US_PER_MS, event["dur"] / US_PER_MS
+            fill = PHASES.get(_phase(event), OTHER)
+            box(axes, start_ms, rows[event["tid"]] - 0.38, ms, 0.76, fill, _words(event, begin))
+        axes.set(xlabel="ms", xlim=(0, whole_ms), ylim=(len(lanes) - 0.5, -0.5))
+        axes.set_yticks(range(len(lanes)), ["\n".join(textwrap.wrap(name, LETTERS)) for name in lanes.values()])
+        axes.grid(visible=False, axis="y")
+        legend(axes, phases, [PHASES.get(phase, OTHER) for phase in phases])
+        ahead = " A GPU's host runs ahead of it: it may issue the next iteration." if "host launch" in phases else ""
+        note = f"Hover for a step's figures.{ahead} trace.json has the same for Perfetto, which zooms."
+        return chart(axes, "timeline", f"simulated: the slowest rank, {whole_ms:,.3f} ms", note)
 
 
-def _told(event: dict[str, Any], begin: float) -> str:
+def _words(event: dict[str, Any], begin: float) -> str:
     """A step's figures, a line each."""
     facts, start_ms, ms = _facts(event), (event["ts"] - begin) / US_PER_MS, event["dur"] / US_PER_MS
-    lines = [f"<b>{words(str(event['name']))}</b>", f"{ms:,.3f} ms, from {start_ms:,.3f} to {start_ms + ms:,.3f}"]
+    lines = [str(event["name"]), f"{ms:,.3f} ms, from {start_ms:,.3f} to {start_ms + ms:,.3f}"]
     size = facts.get("bytes per rank (max)")
     if isinstance(size, int | float) and size:
         lines.append(f"{human_bytes(size)} of the rank with most")
-    lines += [f"{key}: {words(str(facts[key]))}" for key in ("group", "bound by", "kernels") if key in facts]
-    return "<br>".join(lines)
+    return "\n".join([*lines, *(f"{key}: {facts[key]}" for key in ("group", "bound by", "kernels") if key in facts)])
 
 
 def _bounds(events: Sequence[dict[str, Any]]) -> Chart:
     """A bar a step, the longest first, coloured by what bounds it."""
     longest = sorted(events, key=lambda e: -e["dur"])[:MOST_STEPS]
-    order = [_step_name(event, place) for place, event in enumerate(longest)]
     bounds = list(dict.fromkeys(str(_facts(event)["bound by"]) for event in events))
-    data = []
-    for place, bound in enumerate(bounds):
-        own = [(name, event) for name, event in zip(order, longest) if _facts(event)["bound by"] == bound]
-        whole = sum(e["dur"] for e in events if _facts(e)["bound by"] == bound) / US_PER_MS
-        if own:
-            data.append(
-                {
-                    "type": "bar",
-                    "orientation": "h",
-                    "name": f"{words(bound)}, {whole:,.2f} ms",
-                    "x": [event["dur"] / US_PER_MS for _, event in own],
-                    "y": [name for name, _ in own],
-                    "customdata": [_told(event, event["ts"]) for _, event in own],
-                    "hovertemplate": "%{customdata}<extra></extra>",
-                    "marker": {"color": colour(place)},
-                }
-            )
-    layout = {
-        "barmode": "overlay",
-        "hovermode": "closest",
-        "xaxis": {"title": {"text": "ms"}, "rangemode": "tozero"},
-        "yaxis": {"fixedrange": True, "categoryorder": "array", "categoryarray": order[::-1], "dtick": 1, "tickfont": {"size": 11}},
-        "showlegend": True,
-        "legend": LEGEND,
-    }
-    title = f"simulated: what bounds the {len(longest)} longest steps" if len(events) > len(longest) else "simulated: what bounds each step"
-    note = "A step is bound by the part of the cluster whose doubling would shorten it most. Steps overlap, so their sum is no iteration."
-    return Chart("bounds", title, data, layout, 150 + 32 * len(longest), note)
+    sums_ms = {bound: sum(e["dur"] for e in events if _facts(e)["bound by"] == bound) / US_PER_MS for bound in bounds}
+    listed = [bound for bound in bounds if any(_facts(event)["bound by"] == bound for event in longest)]
+    names = [f"{bound}, {sums_ms[bound]:,.2f} ms" for bound in listed]
+    below = 42 + legend_height(names)
+    with drawing(height=10 + 31 * len(longest) + below, left=158, bottom=below) as axes:
+        for row, event in enumerate(longest):
+            fill = colour(bounds.index(str(_facts(event)["bound by"])))
+            box(axes, 0, row - 0.35, event["dur"] / US_PER_MS, 0.7, fill, _words(event, event["ts"]))
+        axes.set(xlabel="ms", xlim=(0, 1.03 * longest[0]["dur"] / US_PER_MS), ylim=(len(longest) - 0.5, -0.5))
+        axes.set_yticks(range(len(longest)), [step_name(str(event["name"])) for event in longest])
+        axes.grid(visible=False, axis="y")
+        legend(axes, names, [colour(bounds.index(bound)) for bound in listed])
+        some = f"the {len(longest)} longest steps" if len(events) > len(longest) else "each step"
+        return chart(axes, "bounds", f"simulated: what bounds {some}", BOUNDS_NOTE)
 
 
-def _step_name(event: dict[str, Any], place: int) -> str:
-    """In two lines, and of its own even where two steps have one name."""
-    scheme, _, rest = str(event["name"]).partition(".")
-    lines = (line if len(line) <= 1.5 * LETTERS else f"{line[: LETTERS + 7]}\N{HORIZONTAL ELLIPSIS}" for line in (scheme, rest) if line)
-    return "<br>".join(map(words, lines)) + APART * place
+def step_name(name: str) -> str:
+    """In two lines: the scheme, and what it does."""
+    scheme, _, rest = name.partition(".")
+    lines = (line if len(line) <= LONGEST_STEP else f"{line[: LONGEST_STEP - 1]}\N{HORIZONTAL ELLIPSIS}" for line in (scheme, rest) if line)
+    return "\n".join(lines)
 
 
 def _facts(event: dict[str, Any]) -> dict[str, Any]:
@@ -123,7 +93,8 @@ def _facts(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _phase(event: dict[str, Any]) -> str:
-    return str(_facts(event).get("phase"))
+    phase = str(_facts(event).get("phase"))
+    return phase if phase in PHASES else "other"
 
 
 def _is_name(event: dict[str, Any]) -> bool:

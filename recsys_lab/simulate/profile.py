@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Annotated
 
-from recsys_lab.base.ranges import Factor, Hosts, NotNegative, OneOf, Positive, Range, ShareBelowOne, ShareOfPeak, check_fields
+from annotated_types import Interval
+from pydantic import Strict
+
+from recsys_lab.base.ranges import Factor, Hosts, NotNegative, OneOf, Positive, ShareBelowOne, ShareOfPeak
+from recsys_lab.base.schema import check_fields
 from recsys_lab.cluster.topology import KINDS, NUMBER_FORMATS
 
 OVERLAPS = ("copy", "input", "dense_sync", "host_tier", "bottom", "weight_gradients", "collectives", "host")
@@ -81,15 +85,15 @@ class Profile:
     small_mfu: ShareOfPeak | None = None
     small_multiply_adds: NotNegative = 0.0  # of `small_mfu`
     iteration_overhead_ms: NotNegative = 0.0
-    kernel_us: Annotated[float, Range(0, 100)] = 0.0
+    kernel_us: Annotated[float, Strict(), Interval(ge=0, le=100)] = 0.0
     exchanges_ids: bool = True
     copies_exchanged: bool = False
     cores_for_links: ShareBelowOne = 0.0  # share of the compute that drives collectives, where there are several ranks
     fitted_on: dict[str, Positive] = field(default_factory=dict)
     fitted_systems: dict[str, Hosts] = field(default_factory=dict)
-    relative_error: Annotated[float, Range(0, 10)] | None = None
-    relative_error_outside: Annotated[float, Range(0, 10)] | None = None
-    relative_error_hosts: Annotated[float, Range(0, 10)] | None = None
+    relative_error: Annotated[float, Strict(), Interval(ge=0, le=10)] | None = None
+    relative_error_outside: Annotated[float, Strict(), Interval(ge=0, le=10)] | None = None
+    relative_error_hosts: Annotated[float, Strict(), Interval(ge=0, le=10)] | None = None
     fitted_kind: Annotated[str, OneOf(KINDS)] = "cuda"
     buffer_factor: Factor = 1.0  # what a step's buffers take, over what the plan counts: temporaries of element-wise work, unused pieces
     process_memory_mb: NotNegative = 0.0  # what libraries take in a process when its first model runs

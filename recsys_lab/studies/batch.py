@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from recsys_lab.base.files import word_of
+from recsys_lab.base.files import override_of
 from recsys_lab.record.result import RESULT_FILE
 from recsys_lab.studies.catalogue import Item
 from recsys_lab.studies.code import ROOT
@@ -58,7 +58,7 @@ def run_one(item: Item, folder: Path, tick: Callable[[float], None] = lambda sec
         shutil.rmtree(backup, ignore_errors=True)
         folder.rename(backup)
     folder.mkdir(parents=True)
-    command = [sys.executable, str(ROOT / "run.py"), f"experiment={item.id}", word_of("hydra.run.dir", folder.resolve())]
+    command = [sys.executable, str(ROOT / "run.py"), f"experiment={item.id}", override_of("hydra.run.dir", folder.resolve())]
     try:
         with (folder / LOG_FILE).open("w", encoding="utf-8") as log:
             _wait(subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT), tick)

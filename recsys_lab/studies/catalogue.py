@@ -147,5 +147,5 @@ def _place(item: Item) -> tuple[str, int, str]:
 def command_of(name: str, options: Mapping[str, Any]) -> str:
     """The line that regenerates the study, with those of its options that are not null."""
     words = {key: f"[{','.join(map(str, value))}]" if isinstance(value, list) else value for key, value in options.items()}
-    given = (f"study.{key}={word}" for key, word in words.items() if word is not None)
-    return " ".join([as_called(f"python run.py experiment={name}"), *given])
+    overrides = (f"study.{key}={word}" for key, word in words.items() if word is not None)
+    return " ".join([as_called(f"python run.py experiment={name}"), *overrides])

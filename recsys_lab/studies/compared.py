@@ -8,6 +8,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 
+from recsys_lab.report.charts import INK
 from recsys_lab.studies.pictures import BLUE, GREY, ORANGE, picture, written
 from recsys_lab.studies.study import Line, Study, number
 
@@ -40,7 +41,7 @@ def _errors(axis: Axes, lines: Sequence[Line]) -> None:
         axis.plot([0, size], [place, place], color=GREY, linewidth=1)
         colour = ORANGE if line.by_construction else BLUE
         axis.plot(size, place, "o", color=colour, markersize=5, markerfacecolor="none" if line.by_construction else colour)
-    axis.axvline(0, color="black", linewidth=0.8)
+    axis.axvline(0, color=INK, linewidth=0.8)
     widest = max(map(abs, sizes)) or 1.0
     axis.set_xlim(-1.1 * widest, 1.1 * widest)
     axis.set_xlabel("off the published figure, " + ("percentage points" if in_points else "per cent"))

@@ -24,10 +24,10 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
     return {of.name: hints[of.name] for of in parameters if of.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
-def given_as(hint: Any, text: str, where: str) -> Any:
+def option_value(hint: Any, text: str, where: str) -> Any:
     """A word of a command line as `hint`, lists with commas between their items. Raises UserError."""
     if typing.get_origin(hint) is list:
-        return [given_as(typing.get_args(hint)[0], part, where) for part in text.split(",")]
+        return [option_value(typing.get_args(hint)[0], part, where) for part in text.split(",")]
     kinds = [kind for kind in typing.get_args(hint) or (hint,) if kind is not NoneType]
     if kinds == [int]:
         try:

@@ -7,11 +7,11 @@ import typing
 from argparse import Namespace
 from typing import Any
 
-from recsys_lab.base import ranges
+from recsys_lab.base import schema
 from recsys_lab.base.arguments import parser
 from recsys_lab.base.files import out_folder
 from recsys_lab.studies.catalogue import QUICK, Item, papers, studies_of
-from recsys_lab.studies.function import function_of, given_as, hints_of
+from recsys_lab.studies.function import function_of, hints_of, option_value
 from recsys_lab.studies.render import draw
 from recsys_lab.studies.show import show_study
 from recsys_lab.studies.study import Study
@@ -49,11 +49,11 @@ def run(item: Item, arguments: Namespace) -> Study:
     assert item.target is not None
     function = function_of(item.target)
     options: dict[str, Any] = dict(item.options)
-    declared = ranges.hints_of(function)
+    declared = schema.hints_of(function)
     for name, hint in hints_of(function).items():
         if (text := getattr(arguments, name, None)) is not None:
-            options[name] = given_as(hint, text, f"--{name}")
-            ranges.check(options[name], declared[name], f"--{name}")
+            options[name] = option_value(hint, text, f"--{name}")
+            schema.checked(options[name], declared[name], f"--{name}")
     return typing.cast(Study, function(item.name, **options))
 
 

@@ -6,7 +6,7 @@ import csv
 import io
 from pathlib import Path
 
-from recsys_lab.base.files import csv_cell, plain, write_text
+from recsys_lab.base.files import plain, write_text
 from recsys_lab.errors import cannot_write
 from recsys_lab.report.sections import Table
 from recsys_lab.studies.compared import draw_compared
@@ -60,5 +60,5 @@ def lines_csv(study: Study) -> str:
     writer.writerow(LINE_COLUMNS)
     for line in study.lines:
         figures = (line.published, plain(line.ours), line.origin, line.error, line.by_construction)
-        writer.writerow(map(csv_cell, (line.what, line.unit, *("" if figure is None else figure for figure in figures))))
+        writer.writerow((line.what, line.unit, *("" if figure is None else figure for figure in figures)))
     return out.getvalue()

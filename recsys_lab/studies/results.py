@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from recsys_lab.base.files import read_json, write_json
-from recsys_lab.base.shapes import check_shape
+from recsys_lab.base.schema import check_shape
 from recsys_lab.record.result import RESULT_FILE
 from recsys_lab.studies.catalogue import EXPERIMENTS, Item, command_of, papers
 from recsys_lab.studies.code import code_fingerprint

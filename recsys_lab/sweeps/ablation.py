@@ -5,23 +5,19 @@ One row a configuration, its seeds folded. Measured and simulated figures never 
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from pathlib import Path
-from typing import Any
 
-from hydra.experimental.callback import Callback
 from hydra.utils import get_method
 from omegaconf import DictConfig
 
 from recsys_lab.base.files import write_text
-from recsys_lab.errors import UserError
 from recsys_lab.sweeps.cells import comparison_tables, value_tables
 from recsys_lab.sweeps.latex import as_latex
 from recsys_lab.sweeps.page import as_html
 from recsys_lab.sweeps.table import LEVEL, Ablation, read_ablation
-from recsys_lab.sweeps.text import as_csv, as_markdown, print_ablation, statistics_csv
+from recsys_lab.sweeps.text import as_csv, as_markdown, statistics_csv
+from recsys_lab.sweeps.text import print_ablation as print_ablation
 
 #: Loggers whose runs take tables.
 KEEP_TABLES = ("recsys_lab.record.wandb_run.start", "recsys_lab.record.mlflow_run.start")
@@ -38,21 +34,6 @@ def write_ablation(
     write_text(ablation.folder / "ablation.tex", as_latex(ablation))
     write_text(ablation.folder / "ablation.html", as_html(ablation, reload_s))
     return ablation
-
-
-class WriteAblation(Callback):
-    """Hydra's callback: after a sweep, its table, by the first rank alone."""
-
-    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        if os.environ.get("RANK", "0") != "0":
-            return
-        options = config.get("ablation") or {}
-        try:
-            ablation = write_ablation(Path(config.hydra.sweep.dir), options.get("baseline"), options.get("level", LEVEL))
-            print_ablation(ablation)
-            log_ablation(ablation, config.get("logger"))
-        except UserError as error:
-            print(f"error: {error}", file=sys.stderr)
 
 
 def log_ablation(ablation: Ablation, logger: DictConfig | None) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from recsys_lab.base.files import NOTHING, read_json, what_is, write_json
-from recsys_lab.base.shapes import check_shape
+from recsys_lab.base.schema import check_shape
 from recsys_lab.errors import UserError
 from recsys_lab.record.environment import ENVIRONMENT_FILE
 from recsys_lab.record.ownership import LOCK_FILE, written
@@ -105,17 +105,17 @@ def has_finished(folder: Path, fingerprint: str, data: Callable[[], str | None] 
 
 def has_other_data(folder: Path, data: str | None) -> bool:
     """Whether the run in `folder` says that it read other data than those with the fingerprint `data`. An older one does not say."""
-    theirs = data_of(folder)
-    return None not in (theirs, data) and theirs != data
+    recorded = data_of(folder)
+    return None not in (recorded, data) and recorded != data
 
 
 def data_of(folder: Path) -> str | None:
     """The fingerprint of the data that the run in `folder` read; None where it does not say."""
     try:
-        theirs = value_at(read_json(folder / ENVIRONMENT_FILE), "data.fingerprint")
+        recorded = value_at(read_json(folder / ENVIRONMENT_FILE), "data.fingerprint")
     except UserError:
         return None
-    return theirs if isinstance(theirs, str) else None
+    return recorded if isinstance(recorded, str) else None
 
 
 def copy_result(folder: Path, name: str) -> None:

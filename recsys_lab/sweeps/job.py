@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
 
 from recsys_lab.base.files import read_json
-from recsys_lab.config.command_line import Invocation, StartedJob
+from recsys_lab.config.command_line import Sweep
 from recsys_lab.config.frozen import fingerprint, freeze, load, register_resolvers
 from recsys_lab.errors import PlanDoesNotFit, RankLost, UserError
 from recsys_lab.job import CUT_SHORT, data_fingerprint, run_job
@@ -37,28 +38,22 @@ OmegaConf.register_new_resolver("job_folder", job_folder, replace=True)
 CODES = {kind.__name__: kind.exit_code for kind in (UserError, PlanDoesNotFit, RankLost)}
 
 
-@contextmanager
-def show(invocation: Invocation, codes: list[int], ownership: Ownership | None) -> Iterator[SweepShown | None]:
-    """What the sweep of `invocation` shows while it runs. Nothing for a single run. To `codes` it adds those of jobs elsewhere.
+@dataclass(frozen=True)
+class StartedJob:
+    """A job that Hydra's launcher has started: its composed config, its folder, its number in the sweep and its overrides."""
 
-    `ownership`: the sweep's folder; None on torchrun's ranks other than 0, which write nothing.
-    """
-    if not invocation.multirun or invocation.folder is None or invocation.config is None:
-        yield None
-        return
-    options = invocation.config.ablation
-    with SweepShown(invocation.folder, invocation.jobs, options.baseline, options.level, ownership is not None) as progress:
-        yield progress
-    codes += codes_elsewhere(invocation, codes)
+    config: DictConfig
+    folder: Path
+    number: int
+    overrides: tuple[str, ...]
 
 
-def in_sweep(progress: SweepShown | None, job: StartedJob, folder: Path, writes: bool) -> int:
+def run_in_sweep(progress: SweepShown, job: StartedJob, writes: bool) -> int:
     """One job from its head to its line in the table. The exit code. KeyboardInterrupt and Terminated end the whole sweep."""
     if writes:
         say.job(job.number, job.overrides)
-    assert progress is not None  # a sweep has one
     progress.begin(job.overrides)
-    code = run_sweep_job(job.config, folder, writes)
+    code = run_sweep_job(job.config, job.folder, writes)
     for signalled, its_code in CUT_SHORT.items():
         if code == its_code:
             progress.cut_short()
@@ -67,16 +62,16 @@ def in_sweep(progress: SweepShown | None, job: StartedJob, folder: Path, writes:
     return code or 0
 
 
-def codes_elsewhere(invocation: Invocation, codes: Sequence[int]) -> list[int]:
-    """The exit codes of the jobs of `invocation` that ran on other machines (SLURM), from their records.
+def codes_elsewhere(sweep: Sweep, codes: Sequence[int]) -> list[int]:
+    """The exit codes of the jobs of `sweep` that ran on other machines (SLURM), from their records.
 
     `codes`: of those that ran here. 4 of a job that left no record.
     """
-    if invocation.folder is None or len(codes) >= len(invocation.jobs):
+    if len(codes) >= len(sweep.jobs):
         return []
-    folders, elsewhere = sweep_folder.jobs_in(invocation.folder), []
-    for choices in map(sweep_folder.choices, invocation.jobs):
-        records = [invocation.folder / name / RESULT_FILE for name, own_choices in folders.items() if own_choices == choices]
+    folders, elsewhere = sweep_folder.jobs_in(sweep.folder), []
+    for choices in map(sweep_folder.choices, sweep.jobs):
+        records = [sweep.folder / name / RESULT_FILE for name, own_choices in folders.items() if own_choices == choices]
         record = read_json(records[0]) if records and records[0].is_file() else {"error": {"type": RankLost.__name__}}
         failed = record.get("error")
         elsewhere.append(0 if failed is None else CODES.get(failed["type"], 1))
@@ -93,7 +88,7 @@ def run_sweep_job(config: DictConfig, folder: Path, writes: bool = True) -> int 
     try:
         checked = freeze(config)
     except UserError:  # said and recorded there
-        return run_job(config, folder, sweep.name, writes)
+        return run_job(config, folder, sweep=sweep.name, writes=writes)
     own_fingerprint = fingerprint(checked)
     if not config.ablation.repeat:
         data = cache(lambda: data_fingerprint(checked))  # opens them: only where a job with this config is there
@@ -116,7 +111,7 @@ def run_sweep_job(config: DictConfig, folder: Path, writes: bool = True) -> int 
         with Ownership.of(folder) if writes else nullcontext():
             if writes and config.resume is None and (aside := sweep_folder.set_aside(folder)) is not None:
                 say.set_aside(aside)
-            return run_job(config, folder, sweep.name, writes)
+            return run_job(config, folder, sweep=sweep.name, writes=writes)
     except UserError as error:  # another process has it: a SLURM job that outlived the sweep, whose record this must not touch
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -1,24 +1,26 @@
-"""Pictures of a whole sweep: learning curves with their band over seeds, and what trades against what. SVG text."""
+"""Charts of a whole sweep: learning curves with their band over seeds, and what trades against what."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recsys_lab.errors import UserError
 from recsys_lab.record.metrics_csv import read_metrics
 from recsys_lab.record.run_folder import value_at
-from recsys_lab.report.charts import LEGEND, Chart, words
-from recsys_lab.report.svg import COLOURS, LETTER, PHONE, colour, cut, dots, legend, line, nice_ticks, polyline, svg, text, tick_text
+from recsys_lab.report.charts import COLOURS, NARROW, SOFT, Chart, chart, colour, cut, drawing, legend, legend_height, prefixed, tip
+from recsys_lab.report.plots import LARGEST_VALUE
 from recsys_lab.sweeps.comparisons import alike
 from recsys_lab.sweeps.rows import Row
 from recsys_lab.sweeps.table import Ablation
 from recsys_lab.units import human_bytes, human_count
 
-WIDTH, _TALL = 1180.0, 250.0
-#: So many rows have a colour of their own, solid or dashed. Of more, the first are drawn as curves, and those on a Pareto line are named.
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: So many rows have a colour of their own. Of more, the first are drawn as curves, and those on a Pareto line are named.
 MOST_ROWS = 2 * len(COLOURS)
 CURVES = {
     "train_loss": "training loss",
@@ -26,9 +28,12 @@ CURVES = {
     "validation_ne": "validation NE",
     "validation_ndcg_10": "validation NDCG@10",
 }
-#: What tells lines apart that lie on each other.
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
-MARKS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star")
+MOST_CURVES = 3
+#: What tells lines and points apart that lie on each other.
+DASHES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (8, 3)))
+MARKS = "osD^PX*"
+#: Points of a curve that are marked.
+MOST_MARKS = 12
 #: step -> least, median and most over the seeds.
 Curve = dict[float, tuple[float, float, float]]
 
@@ -41,6 +46,9 @@ class Axis:
     words: str
     higher: bool
     written: Callable[[float], str] | None = None
+
+    def text(self, value: float) -> str:
+        return self.written(value) if self.written else f"{value:.5f}"
 
     def of(self, row: Row) -> float | None:
         values = [value_at(job.result, self.path) for job in row.completed]
@@ -63,14 +71,12 @@ def learning_bands(ablation: Ablation) -> list[Chart]:
     Lines that coincide are distinguishable: each has a dash and a mark of its own, and those drawn first are wider.
     """
     rows = [(index, row) for index, row in enumerate(ablation.rows) if row.completed][:MOST_ROWS]
-    panels = []
+    charts = []
     for column, title in CURVES.items():
-        curves = {index: curve for index, row in rows if (curve := _curve(row, column))}
+        curves = {ablation.name(index): _curve(row, column) for index, row in rows}
         if any(len(curve) > 1 for curve in curves.values()):
-            panels.append((column, title, curves))
-    names = [ablation.name(index) for index, _ in rows]
-    places = {index: place for place, (index, _) in enumerate(rows)}
-    return [_curves(column, title, curves, places, names) for column, title, curves in panels[:3]]
+            charts.append(_curves(f"curves-{column}", title, curves))
+    return charts[:MOST_CURVES]
 
 
 def _curve(row: Row, column: str) -> Curve:
@@ -83,40 +89,35 @@ def _curve(row: Row, column: str) -> Curve:
             continue
         for line_of in logged:
             step, value = line_of["step"], line_of.get(column)
-            if step is not None and value is not None:
+            if step is not None and value is not None and abs(value) < LARGEST_VALUE:
                 by_step.setdefault(step, []).append(value)
     most = max((len(values) for values in by_step.values()), default=0)
     return {step: (min(v), statistics.median(v), max(v)) for step, v in sorted(by_step.items()) if len(v) == most}
 
 
-def _curves(column: str, title: str, curves: dict[int, Curve], places: dict[int, int], names: Sequence[str]) -> Chart:
-    data = [trace for index, curve in curves.items() for trace in _traces(curve, places[index], len(places), words(names[places[index]]))]
-    axes = {"xaxis": {"title": {"text": "step"}, "rangemode": "tozero"}, "hovermode": "x unified", "hoverlabel": {"namelength": -1}}
-    layout = {**axes, "showlegend": True, "legend": LEGEND}
-    return Chart(f"curves-{column}", title, data, layout, tall=330 + 19 * len(curves))
+def _curves(name: str, title: str, curves: dict[str, Curve]) -> Chart:
+    names = [cut(words, NARROW - 40) for words in curves]
+    below = 42 + legend_height(names)
+    with drawing(height=260 + below, bottom=below) as axes:
+        for place, (words, curve) in enumerate(curves.items()):
+            if curve:
+                _band(axes, curve, place, len(curves), words)
+        axes.set(xlabel="step", xlim=(0, None))
+        legend(axes, names)
+        return chart(axes, name, title)
 
 
-def _traces(curve: Curve, place: int, of: int, name: str) -> list[dict[str, Any]]:
-    """The band and the median. A click on the median's entry hides both."""
-    steps, low, high = list(curve), [three[0] for three in curve.values()], [three[2] for three in curve.values()]
-    own: dict[str, Any] = {"type": "scatter", "legendgroup": str(place), "name": name}
-    fill = COLOURS[place % len(COLOURS)]
-    band = {"x": [*steps, *reversed(steps)], "y": [*low, *reversed(high)], "fill": "toself", "fillcolor": f"{fill}29", "mode": "none"}
-    line = {"color": fill, "dash": DASHES[place % len(DASHES)], "width": 1.6 + 4.0 * (of - 1 - place) / max(of - 1, 1)}
-    spans = [f" ({a:.5f} to {b:.5f})" if b > a else "" for a, b in zip(low, high)]
-    median = {
-        "mode": "lines+markers",
-        "x": steps,
-        "y": [three[1] for three in curve.values()],
-        "customdata": spans,
-        "line": line,
-        "marker": {"symbol": MARKS[place % len(MARKS)], "size": 7, "maxdisplayed": 12},
-        "hovertemplate": "%{y:.5f}%{customdata}",
-    }
-    return [own | band | {"showlegend": False, "hoverinfo": "skip"}, own | median]
+def _band(axes: Axes, curve: Curve, place: int, of: int, name: str) -> None:
+    steps, (least, median, most) = list(curve), zip(*curve.values())
+    look = {"color": colour(place), "linestyle": DASHES[place % len(DASHES)], "marker": MARKS[place % len(MARKS)], "markersize": 5}
+    width, every = 1.4 + 3.6 * (of - 1 - place) / max(of - 1, 1), max(1, len(steps) // MOST_MARKS)
+    axes.fill_between(steps, least, most, color=colour(place), alpha=0.16, linewidth=0)
+    (line,) = axes.plot(steps, median, linewidth=width, markevery=every, label=cut(name, NARROW - 40), **look)
+    span = f" ({least[-1]:.5f} to {most[-1]:.5f})" if most[-1] > least[-1] else ""
+    tip(line, f"{name}\nstep {steps[-1]:,.0f}: {median[-1]:.5f}{span}")
 
 
-def pareto(ablation: Ablation) -> str | None:
+def pareto(ablation: Ablation) -> list[Chart]:
     """Two figures of each row against each other. On the line are rows that no other beats in both. None where rows have not two.
 
     Quality against throughput and bytes. Where nothing was trained, throughput against bytes. Not where all rows have the same.
@@ -126,21 +127,9 @@ def pareto(ablation: Ablation) -> str | None:
         points = {i: (a, b) for i, row in enumerate(ablation.rows) if (a := x.of(row)) is not None and (b := y.of(row)) is not None}
         if len(set(points.values())) > 1 and not alike([up for _, up in points.values()]):
             panels.append((x, y, points, frontier(points, x.higher, y.higher)))
-    if not panels:
-        return None
     on_line = {index for *_, best in panels for index in best}
-    labels = sorted(on_line if len(ablation.rows) > MOST_ROWS else range(len(ablation.rows)))
-    names = [(f"{i + 1}  {ablation.name(i)}", colour(i)) for i in labels]
-    label = "; ".join(f"{y.words} against {x.words}" for x, y, *_ in panels)
-    wide = WIDTH / max(len(panels), 2)
-    key, key_height = legend(0, _TALL + 42, names, WIDTH)
-    side_by_side = [_scatter(place * wide, wide - 24, *panel) for place, panel in enumerate(panels)]
-    whole = svg(WIDTH, _TALL + 34 + key_height, [*side_by_side, key], label, "wide")
-    tall = _TALL + 22
-    below = [f'<g transform="translate(0 {place * tall:g})">{_scatter(0, PHONE, *panel)}</g>' for place, panel in enumerate(panels)]
-    names = [(cut(words, PHONE - 4 * LETTER), fill) for words, fill in names]
-    key, key_height = legend(0, len(panels) * tall + 14, names, PHONE)
-    return whole + svg(PHONE, len(panels) * tall + 8 + key_height, [*below, key], label, "phone")
+    named = sorted(on_line if len(ablation.rows) > MOST_ROWS else range(len(ablation.rows)))
+    return [_scatter(f"pareto-{place}", ablation, named, *panel) for place, panel in enumerate(panels)]
 
 
 def same_in_all(ablation: Ablation) -> list[str]:
@@ -165,85 +154,22 @@ def frontier(points: dict[int, tuple[float, float]], higher_x: bool, higher_y: b
     return sorted((i for i in points if not beaten(i)), key=lambda i: points[i])
 
 
-def _scatter(left: float, wide: float, x: Axis, y: Axis, points: dict[int, tuple[float, float]], best: Sequence[int]) -> str:
-    xs, ys = zip(*points.values())
-    frame = _Frame(left, wide, nice_ticks(min(xs), max(xs), 4), nice_ticks(min(ys), max(ys)), x.written, y.written)
-    better = f"{x.words}, {'more' if x.higher else 'less'} is better"
-    parts = [frame.as_svg(y.words, better), polyline([frame.at(*points[i]) for i in best], "var(--soft)")]
-    at = {index: frame.at(*point) for index, point in points.items()}
-    labels = label_places([at[i] for i in at], [str(i + 1) for i in at])
-    for (index, point), (left_of, baseline) in zip(at.items(), labels):
-        parts.append(dots([point], colour(index)) + text(left_of, baseline, str(index + 1), css="strong" if index in best else ""))
-    return "".join(parts)
-
-
-#: A label's size: the width of a digit and the height of one.
-DIGIT, HIGH = 8.0, 10.0
-
-
-def label_places(points: Sequence[tuple[float, float]], words: Sequence[str]) -> list[tuple[float, float]]:
-    """Where the words of each point begin (left, baseline).
-
-    They are as near to it as leaves the points and the words before it uncovered.
-    """
-    covered = [(x - 3, y - 3, x + 3, y + 3) for x, y in points]
-    places = []
-    for (x, y), word in zip(points, words):
-        wide = DIGIT * len(word)
-        boxes = [(x + dx, y + dy, x + dx + wide, y + dy + HIGH) for dx, dy in _around(wide)]
-        box = min(boxes, key=lambda one: sum(_overlap(one, other) for other in covered))
-        covered.append(box)
-        places.append((box[0], box[3]))
-    return places
-
-
-def _around(wide: float) -> list[tuple[float, float]]:
-    """Offsets of a box of width `wide` from its point, the nearest first.
-
-    They go right above, right below, left, then to rings further out.
-    """
-    rings = [(4 + ring * (wide + 2), 4 + ring * (HIGH + 1)) for ring in range(4)]
-    return [
-        offset
-        for across, down in rings
-        for right, left, above, below in [(across, -across - wide, -down - HIGH, down)]
-        for offset in ((right, above), (right, below), (left, above), (left, below), (right, -HIGH / 2), (left, -HIGH / 2))
-    ]
-
-
-def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> float:
-    """The area that two boxes (left, top, right, bottom) share."""
-    return max(0.0, min(one[2], other[2]) - max(one[0], other[0])) * max(0.0, min(one[3], other[3]) - max(one[1], other[1]))
-
-
-class _Frame:
-    """Axes of a panel whose scales are `xs` and `ys`."""
-
-    def __init__(
-        self,
-        left: float,
-        wide: float,
-        xs: Sequence[float],
-        ys: Sequence[float],
-        written_x: Callable[[float], str] | None = None,
-        written_y: Callable[[float], str] | None = None,
-    ):
-        self.x0, self.x1, self.y0, self.y1 = left + 66, left + wide - 16, _TALL - 36, 28.0
-        self.xs, self.ys = xs, ys
-        self.written_x = written_x or (lambda tick: tick_text(tick, xs))
-        self.written_y = written_y or (lambda tick: tick_text(tick, ys))
-
-    def at(self, x: float, y: float) -> tuple[float, float]:
-        across = (x - self.xs[0]) / (self.xs[-1] - self.xs[0])
-        up = (y - self.ys[0]) / (self.ys[-1] - self.ys[0])
-        return self.x0 + (self.x1 - self.x0) * across, self.y0 - (self.y0 - self.y1) * up
-
-    def as_svg(self, title: str, below: str) -> str:
-        parts = [text(self.x0, 14, title, css="strong"), line(self.x0, self.y0, self.x1, self.y0, "axis")]
-        for tick in self.ys:
-            y = self.at(self.xs[0], tick)[1]
-            parts += [line(self.x0, y, self.x1, y, "grid"), text(self.x0 - 6, y + 4, self.written_y(tick), "end")]
-        for tick in self.xs:
-            parts.append(text(self.at(tick, self.ys[0])[0], self.y0 + 16, self.written_x(tick), "middle"))
-        middle = min((self.x0 + self.x1) / 2, self.x1 + 12 - LETTER * len(below) / 2)
-        return "".join([*parts, text(middle, self.y0 + 32, below, "middle")])
+def _scatter(
+    name: str, ablation: Ablation, named: Sequence[int], x: Axis, y: Axis, points: dict[int, tuple[float, float]], best: Sequence[int]
+) -> Chart:
+    names = [cut(ablation.name(i), NARROW - 40) for i in named]
+    below = 42 + legend_height(names)
+    with drawing(height=250 + below, bottom=below) as axes:
+        axes.plot(*zip(*(points[i] for i in best)), color=SOFT, linewidth=1)
+        for i, point in points.items():
+            look: dict[str, Any] = {"color": colour(i), "label": cut(ablation.name(i), NARROW - 40)} if i in named else {"color": SOFT}
+            (mark,) = axes.plot(*point, MARKS[i % len(MARKS)], markersize=8 if i in best else 5, zorder=3, **look)
+            tip(mark, f"{ablation.name(i)}\n" + "\n".join(f"{axis.words}: {axis.text(value)}" for axis, value in zip((x, y), point)))
+        for axis, scale in ((x, axes.xaxis), (y, axes.yaxis)):
+            if axis.written is not None:
+                prefixed(scale, "B" if axis is _BYTES else "")
+        axes.locator_params(axis="x", nbins=5)
+        axes.margins(0.08)
+        axes.set_xlabel(f"{x.words}, {'more' if x.higher else 'less'} is better")
+        legend(axes, names)
+        return chart(axes, name, f"{y.words} against {x.words}")

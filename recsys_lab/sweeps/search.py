@@ -15,8 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
+from annotated_types import Interval
+from pydantic import Strict
+
 from recsys_lab.base.files import write_json
-from recsys_lab.base.ranges import OneOf, Range, Seed, check_fields
+from recsys_lab.base.ranges import OneOf, Seed
+from recsys_lab.base.schema import check_fields
 from recsys_lab.config.options import METRICS
 from recsys_lab.config.search_space import Axis, Space
 from recsys_lab.errors import UserError
@@ -34,8 +38,8 @@ class SearchOptions:
     """`metric` of the validation split. `startup_trials` are drawn at random and never cut. Nothing is cut where `prune` is false."""
 
     metric: Annotated[str, OneOf(METRICS)]
-    n_trials: Annotated[int, Range(1, 10**5)]
-    startup_trials: Annotated[int, Range(1, 10**5)]
+    n_trials: Annotated[int, Strict(), Interval(ge=1, le=10**5)]
+    startup_trials: Annotated[int, Strict(), Interval(ge=1, le=10**5)]
     sampler: Annotated[str, OneOf(SAMPLERS)]
     seed: Seed
     prune: bool

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from recsys_lab.base.files import csv_cell
 from recsys_lab.report.sections import Table
 from recsys_lab.report.terminal import console, parts_of, print_table
 from recsys_lab.sweeps.cells import HEADER, comparison_tables, explained, failures, value_tables
@@ -87,9 +86,9 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
     if not rows:
         return ""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(map(csv_cell, rows[0]))
-    writer.writerows([csv_cell(row.get(key, "")) for key in rows[0]] for row in rows)
+    writer = csv.DictWriter(out, rows[0].keys(), restval="", extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return out.getvalue()
 
 

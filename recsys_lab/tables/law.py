@@ -14,8 +14,10 @@ from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Interval
+from pydantic import Strict
 
-from recsys_lab.base.ranges import Positive, Range, RowCount
+from recsys_lab.base.ranges import Positive, RowCount
 from recsys_lab.errors import UserError
 from recsys_lab.tables.access import TableAccess, each_once
 
@@ -25,7 +27,7 @@ class LawOptions:
     """The keys of a model's `law`: those of `RankLaw`."""
 
     rows: RowCount
-    exponents: list[Annotated[float, Range(0, 10)]]
+    exponents: list[Annotated[float, Strict(), Interval(ge=0, le=10)]]
     shift: Positive = 1.0
     knees: list[Positive] = field(default_factory=list)
 

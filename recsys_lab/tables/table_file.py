@@ -16,22 +16,25 @@ import csv
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 from zipfile import BadZipFile
 
 import numpy as np
+from annotated_types import Interval
+from pydantic import Strict
 
 from recsys_lab.base.files import path_of, what_is
-from recsys_lab.base.ranges import Dimension, OneOf, Range, RowCount, check
+from recsys_lab.base.ranges import Dimension, RowCount
+from recsys_lab.base.schema import checked
 from recsys_lab.errors import UserError, did_you_mean
 from recsys_lab.tables.counted import CountedLaw
 from recsys_lab.tables.law import RankLaw
 
 NEEDED, OPTIONAL = ("name", "rows", "dim", "mean_ids"), ("pooling", "skew", "table")
 KEY = "model.file"
-MeanIds = Annotated[float, Range(above=0, most=2**16)]
-Exponent = Annotated[float, Range(0, 10)]
-Pooling = Annotated[str, OneOf(("sum", "mean"))]
+MeanIds = Annotated[float, Strict(), Interval(gt=0, le=2**16)]
+Exponent = Annotated[float, Strict(), Interval(ge=0, le=10)]
+Pooling = Literal["sum", "mean"]
 MOST_LINES = 100_000
 
 
@@ -97,10 +100,10 @@ def _line(path: Path, where: str, head: list[str], cells: list[str]) -> TableLin
         raise UserError("a feature has no name", where=where, remedy="give each line a name of its own")
     rows, dim = int(_number(cell["rows"], int, f"{where}, rows")), int(_number(cell["dim"], int, f"{where}, dim"))
     mean_ids, pooling = _number(cell["mean_ids"], float, f"{where}, mean_ids"), cell.get("pooling") or "sum"
-    check(rows, RowCount, f"{where}, rows")
-    check(dim, Dimension, f"{where}, dim")
-    check(mean_ids, MeanIds, f"{where}, mean_ids")
-    check(pooling, Pooling, f"{where}, pooling")
+    checked(rows, RowCount, f"{where}, rows")
+    checked(dim, Dimension, f"{where}, dim")
+    checked(mean_ids, MeanIds, f"{where}, mean_ids")
+    checked(pooling, Pooling, f"{where}, pooling")
     law = _law(path, where, cell.get("skew", ""), rows)
     return TableLine(cell["name"], rows, dim, mean_ids, pooling, cell.get("table") or cell["name"], law)
 
@@ -121,7 +124,7 @@ def _law(path: Path, where: str, skew: str, rows: int) -> RankLaw | CountedLaw |
         exponent = float(skew)
     except ValueError:
         return _counted(path.parent / path_of(skew, f"{where}, skew"), f"{where}, skew", rows)
-    check(exponent, Exponent, f"{where}, skew")
+    checked(exponent, Exponent, f"{where}, skew")
     return RankLaw(rows, (exponent,))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from recsys_lab.data.progress import progress
+from recsys_lab.base.progress import Progress
 from recsys_lab.data.protocol import DataSet, Feature, Split
 from recsys_lab.models.first_order import FirstOrder
 from recsys_lab.record.baselines import Baselines
@@ -64,7 +64,7 @@ def fitted(data: DataSet, seed: int) -> Fitted:
         return Fitted(Baselines(base, base, 0.0, len(labels), train.rows), Start(nothing, margin))
     model = LogisticRegression(solver="lbfgs", max_iter=MOST_ITERATIONS, warm_start=True)
     best: tuple[float, dict[str, Any], FirstOrder | None] | None = None
-    with threadpool_limits(1), progress(len(STRENGTHS), "logistic regression", "fit") as bar:
+    with threadpool_limits(1), Progress(len(STRENGTHS), "logistic regression", "fits") as bar:
         for strength in STRENGTHS:
             model.set_params(C=strength)
             with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""What happens around a step: checkpoints, the best weights, the metrics file, the progress bar."""
+"""What happens around a step: checkpoints, the best weights, the metrics file, the progress."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import EarlyStopping, TQDMProgressBar
-from torch import Tensor
+from lightning.pytorch.callbacks import EarlyStopping
 
+from recsys_lab.base.progress import Progress
 from recsys_lab.data.batch import Batch
 from recsys_lab.errors import UserError
-from recsys_lab.report.waiting import Bar
 from recsys_lab.train import checkpoint_folder
 
+#: Figures that the progress shows, by their name there.
+SHOWN = {"AUC": "validation_auc", "NDCG@10": "validation_ndcg_10"}
 #: A row of the metrics file: column -> number.
 Log = Callable[[Mapping[str, Any]], None]
 
@@ -221,42 +222,24 @@ class MetricsLog(pl.Callback):
         self.examples = int(state["examples"])
 
 
-class StepLines(pl.Callback):
-    """Where no terminal is: a line every ten seconds, with examples a second over all ranks."""
+class StepProgress(pl.Callback):
+    """Steps done, with examples a second over all ranks and the last figures of the validation split."""
 
     def __init__(self) -> None:
-        self._bar, self._since, self._examples, self._steps = Bar("steps"), 0.0, 0, 0
+        self._shown, self._since, self._examples = Progress(0, "training", "steps"), 0.0, 0
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        self._bar, self._since, self._examples = Bar("steps"), time.perf_counter(), 0
-        self._steps = int(trainer.estimated_stepping_batches)
+        self._shown, self._since, self._examples = Progress(trainer.estimated_stepping_batches, "training", "steps"), time.perf_counter(), 0
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int) -> None:
         self._examples += batch.global_valid
         rate = self._examples / max(time.perf_counter() - self._since, 1e-9)
-        self._bar.told(trainer.global_step, self._steps, f", {rate:,.0f} examples/s")
+        figures = {name: trainer.callback_metrics[key] for name, key in SHOWN.items() if key in trainer.callback_metrics}
+        note = ", ".join((f"{rate:,.0f} examples/s", *(f"{name} {float(figure):.4f}" for name, figure in figures.items())))
+        self._shown.advance_to(trainer.global_step, note=note)
 
+    def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._shown.stop()
 
-class ExamplesBar(TQDMProgressBar):
-    """Lightning's bar, with examples a second over all ranks."""
-
-    def __init__(self, refresh_rate: int = 10):
-        super().__init__(refresh_rate=refresh_rate)
-        self._start, self._examples = 0.0, 0
-
-    def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int) -> None:
-        if not self._examples:
-            self._start = time.perf_counter()
-        self._examples += batch.global_valid
-        super().on_train_batch_end(trainer, module, outputs, batch, batch_idx)
-
-    def get_metrics(self, trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Any]:
-        shown = {k: v for k, v in super().get_metrics(trainer, module).items() if k != "v_num"}
-        passed = time.perf_counter() - self._start
-        if self._examples and passed > 0.5:
-            shown["examples/s"] = f"{self._examples / passed:,.0f}"
-        for name, metric in (("AUC", "validation_auc"), ("NDCG@10", "validation_ndcg_10")):
-            value = trainer.callback_metrics.get(metric)
-            if isinstance(value, Tensor):
-                shown[name] = f"{float(value):.4f}"
-        return shown
+    def on_exception(self, trainer: pl.Trainer, module: pl.LightningModule, exception: BaseException) -> None:
+        self._shown.stop()

@@ -19,7 +19,7 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 from recsys_lab.data.loader import as_batch, rank_slice
 from recsys_lab.data.protocol import HeldOutItems, Split
 from recsys_lab.models.click_model import ClickModel
-from recsys_lab.models.sequence import ITEM
+from recsys_lab.models.history import ITEM
 
 #: Random items that the held-out one is to be found among, as in SASRec and S3-Rec, beside all items.
 SAMPLED = 99

@@ -183,7 +183,7 @@ def _record(run: Run, job: Job, data: DataSet, figures: dict[str, Any]) -> Resul
         record = replace(record, status="pruned", pruned=run.prune.pruned)
     if dist.get_rank() == 0:
         record = _with_coverage(record, job, data, seen)
-        _log_final(job.folder, figures.get("validation"), run.trainer, run.logger)
+        _log_final(job.folder, figures.get("validation"), run.trainer)
         write_result(job.folder, record)
         finish(run.logger, "completed")
     return record
@@ -284,14 +284,14 @@ def _tidy(folder: Path, resumes: bool) -> Path | None:
     return last
 
 
-def _log_final(folder: Path, figures: dict[str, Any] | None, trainer: pl.Trainer, logger: Any) -> None:
+def _log_final(folder: Path, figures: dict[str, Any] | None, trainer: pl.Trainer) -> None:
     """The final evaluation as the last point of the learning curve, unless the last epoch's end already is that point."""
     rows = read_metrics(folder)
     metrics = loggable(figures or {})
     if not metrics or (rows and rows[-1]["step"] == trainer.global_step and any(rows[-1][name] is not None for name in metrics)):
         return
     MetricsCsv(folder).append({"step": trainer.global_step, "epoch": max(0, trainer.current_epoch - 1), **metrics})
-    if logger is not None:
+    for logger in trainer.loggers:
         logger.log_metrics(metrics, step=trainer.global_step)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +31,9 @@ def trainer_of(job: Job, strategy: Any, logger: Any, first: list[pl.Callback], c
     """
     options, launcher = job.experiment.trainer, job.experiment.launcher
     every = options.evaluate_every_epochs
-    shows_progress = dist.get_rank() == 0 and options.progress_bar and job.sweep is None  # a sweep has its own table
-    bar = shows_progress and os.isatty(2)
     hooks = [*first, *_callbacks(job, checkpoints, start)]
-    if shows_progress:
-        hooks.append(callbacks.ExamplesBar() if bar else callbacks.StepLines())
+    if dist.get_rank() == 0 and options.progress_bar and job.sweep is None:  # a sweep has its own table
+        hooks.append(callbacks.StepProgress())
     if every and start is not None:
         hooks.insert(0, callbacks.JudgeStart())  # before what counts look-ups or time
     trainer = pl.Trainer(
@@ -44,7 +41,7 @@ def trainer_of(job: Job, strategy: Any, logger: Any, first: list[pl.Callback], c
         devices=launcher.ranks_per_host,
         num_nodes=launcher.hosts,
         strategy=strategy,
-        logger=logger or False,
+        logger=getattr(logger, "lightning", logger) or False,
         callbacks=hooks,
         max_epochs=options.epochs,
         max_steps=options.max_steps,
@@ -55,7 +52,7 @@ def trainer_of(job: Job, strategy: Any, logger: Any, first: list[pl.Callback], c
         log_every_n_steps=options.log_every_steps,
         enable_checkpointing=False,
         enable_model_summary=False,
-        enable_progress_bar=bar,
+        enable_progress_bar=False,
         use_distributed_sampler=False,
         default_root_dir=str(job.folder),
     )

@@ -37,18 +37,18 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "pipeline": LEAVES | {"plan", "simulate", "record", "report", "config", "experiment", "planning", "train"},
     "job": LEAVES | {"config", "record", "report", "train", "experiment", "pipeline", "studies"},
     "sweeps": LEAVES | {"config", "record", "report", "job"},
-    "doctor": LEAVES | {"kernels", "record"},
+    "doctor": LEAVES,
     "calibrate": LEAVES
     | {"cluster", "precision", "plan", "simulate", "kernels", "models", "config", "report", "experiment", "planning", "pipeline"}
     | {"train", "launchers"},
-    "partition": LEAVES | {"tables", "plan", "sharders", "models", "data", "config", "experiment", "train"},
+    "partition": LEAVES | {"tables", "plan", "sharders", "models", "data", "config", "experiment", "report", "train"},
     "decide": LEAVES | {"cluster", "tables", "plan", "simulate", "data", "config", "report", "experiment", "planning"},
     "api": LEAVES | {"tables", "plan", "simulate", "record", "config", "experiment", "planning"},
     "interop": LEAVES | {"tables", "plan", "schemes", "sharders", "executor", "data", "experiment", "api"},
     "lightning": LEAVES | {"plan", "executor", "interop"},
     "commands": LEAVES
     | {"sharders", "plan", "data", "config", "record", "report", "sweeps", "studies", "experiment", "api", "interop"}
-    | {"doctor", "calibrate", "partition", "decide", "__main__"},
+    | {"doctor", "calibrate", "partition", "decide"},
     "__main__": LEAVES,
     "launchers": LEAVES | {"train"},
     "run": LEAVES | {"config", "job", "launchers", "sweeps", "studies"},
@@ -58,7 +58,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 ONLY_IN: Mapping[str, frozenset[str]] = {
     "wandb": frozenset({"record/wandb_run.py"}),
     "ray": frozenset({"launchers"}),
-    "mlflow": frozenset({"record/mlflow_run.py"}),
+    "mlflow": frozenset({"record/mlflow_run.py", "record/mlflow_logger.py"}),
     "torch": frozenset({"data", "models", "kernels", "sharders", "executor", "schemes/execute", "record", "train"})
     | {"experiment", "partition", "doctor", "calibrate", "launchers", "interop", "lightning", "base/devices.py"},
     "torchrec": frozenset({"data", "models", "sharders", "executor", "schemes/execute", "train", "partition", "doctor", "launchers"})
@@ -70,7 +70,7 @@ ONLY_IN: Mapping[str, frozenset[str]] = {
 }
 #: Single files that may import more, and why.
 ALSO: Mapping[tuple[str, str], str] = {
-    ("launchers/preload.py", room): "imports ahead of time what every rank will need" for room in ("planning", "plan", "models", "executor")
+    ("launchers/agent.py", "plan"): "imports ahead of time what every rank will need",
 }
 #: Single-device code: of torch and torchrec nothing that is distributed.
 NOT_IN: Mapping[str, frozenset[str]] = {"models": frozenset({"torch.distributed", "torchrec.distributed"})}

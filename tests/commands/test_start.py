@@ -1,7 +1,4 @@
-"""What a user waits for before an answer: help, and the refusal of a line, import none of the libraries that take seconds.
-
-Beside the process that answers, another may import them already, which ends with it (tests/launchers/test_early.py).
-"""
+"""What a user waits for before an answer: help, and the refusal of a line, import none of the libraries that take seconds."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from recsys_lab.__main__ import COMMANDS, ROOT
+from recsys_lab.__main__ import ROOT
 
 HEAVY = {
     "torch",
@@ -22,13 +19,17 @@ HEAVY = {
     "scipy",
     "sklearn",
     "matplotlib",
-    "plotly",
     "wandb",
     "pandas",
     "optuna",
 }
-HELP = [("-m", "recsys_lab", name, "--help") for name, (module, _) in COMMANDS.items() if module.startswith("recsys_lab.")]
-
+#: The help of every command, one after the other in one process.
+HELP = """
+from recsys_lab.__main__ import COMMANDS, main
+for name, (module, _) in COMMANDS.items():
+    if module.startswith("recsys_lab."):
+        assert main([name, "--help"]) == 0, name
+"""
 
 #: `python LINE` in this interpreter. At its end it names the modules that it has imported itself.
 LOOK = """
@@ -53,7 +54,7 @@ def imported(*line: str) -> tuple[int, set[str]]:
     return done.returncode, {name.partition(".")[0] for name in named[0].split()[1:]}
 
 
-@pytest.mark.parametrize("line", [("run.py", "--help"), ("-m", "recsys_lab", "--help"), *HELP], ids=" ".join)
+@pytest.mark.parametrize("line", [("run.py", "--help"), ("-m", "recsys_lab", "--help"), ("-c", HELP)])
 def test_help_imports_nothing_heavy(line: tuple[str, ...]) -> None:
     code, packages = imported(*line)
     assert code == 0 and "recsys_lab" in packages and sorted(HEAVY & packages) == []
@@ -65,7 +66,7 @@ def test_help_imports_nothing_heavy(line: tuple[str, ...]) -> None:
         ("run.py", "nonsense=1"),
         ("run.py", "model=dcnn"),
         ("-m", "recsys_lab", "decide", "clusters=nope"),
-        ("-m", "recsys_lab", "rank", "sharder=dmt"),
+        ("-m", "recsys_lab", "rank", "model=dcn"),
         ("-m", "recsys_lab", "frequencies", "--rows", "0", "-o", "x.npz", "data=random"),
     ],
     ids=" ".join,
@@ -75,9 +76,12 @@ def test_a_refused_line_imports_nothing_heavy(line: tuple[str, ...]) -> None:
     assert code == 2 and "recsys_lab" in packages and sorted(HEAVY & packages) == []
 
 
-def test_a_simulation_imports_no_library_of_training_and_none_that_draws(tmp_path: Path) -> None:
-    code, packages = imported("run.py", "mode=simulate", "logger=none", f"hydra.run.dir={tmp_path / 'run'}")
-    assert code == 0 and sorted({"lightning", "torchmetrics", "scipy", "matplotlib", "wandb"} & packages) == []
+@pytest.mark.parametrize("logger", ["none", "wandb"])
+def test_a_simulation_imports_no_library_of_training_and_none_that_draws(tmp_path: Path, logger: str) -> None:
+    words = (f"logger={logger}", *(["logger.mode=offline"] if logger == "wandb" else []))
+    code, packages = imported("run.py", "mode=simulate", *words, f"hydra.run.dir={tmp_path / 'run'}")
+    wandb_brings = {"scipy", "matplotlib", "wandb"} if logger == "wandb" else set()
+    assert code == 0 and sorted({"lightning", "torchmetrics", "scipy", "matplotlib", "wandb"} & packages - wandb_brings) == []
 
 
 def test_what_is_imported_is_seen() -> None:

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from recsys_lab.base import devices
-from recsys_lab.base.devices import PLACE, backend_of, device_here
+from recsys_lab.base.devices import LOCAL_RANK, backend_of, device_here
 from recsys_lab.base.environment import DEVICE
 from recsys_lab.errors import UserError
 
@@ -17,7 +17,7 @@ def as_rank(patch: pytest.MonkeyPatch, choice: str | None, gpus: int, rank: int,
     patch.setattr(devices, "gpus_here", lambda: gpus)
     patch.setenv("LOCAL_RANK", str(rank))
     patch.setenv("LOCAL_WORLD_SIZE", str(ranks))
-    patch.delenv(PLACE, raising=False)
+    patch.delenv(LOCAL_RANK, raising=False)
     patch.delenv(DEVICE, raising=False) if choice is None else patch.setenv(DEVICE, choice)
 
 
@@ -44,9 +44,9 @@ def test_a_rank_has_a_gpu_of_its_own_or_shares_one_where_asked(
 def test_ranks_of_several_hosts_on_one_machine_share_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second host's first rank is the machine's third: it takes the third GPU, not the first again."""
     as_rank(monkeypatch, "auto", 4, 0, 2)
-    monkeypatch.setenv(PLACE, "2/4")
+    monkeypatch.setenv(LOCAL_RANK, "2/4")
     assert device_here() == torch.device("cuda:2")
-    monkeypatch.setenv(PLACE, "2/8")
+    monkeypatch.setenv(LOCAL_RANK, "2/8")
     assert device_here() == torch.device("cpu")
 
 

@@ -35,7 +35,7 @@ def test_every_sharder_travels_to_the_ranks(sharder: str) -> None:
     same = [f.name for f in fields(Experiment) if f.name not in ("model", "data", "sharder", "launcher", "logger")]
     assert [getattr(there, name) for name in same] == [getattr(experiment, name) for name in same]
     assert (there.sharder.planner, there.sharder.executor) == (experiment.sharder.planner, experiment.sharder.executor)
-    assert (there.model.kind, there.model.make.keywords) == (experiment.model.kind, experiment.model.make.keywords)
+    assert there.model == experiment.model
     assert experiment.sharder.executor.pipeline == experiment.config["sharder"]["executor"]["pipeline"]
 
 

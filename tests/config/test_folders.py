@@ -10,8 +10,9 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
-from recsys_lab.config.command_line import CONF, read
-from recsys_lab.config.folders import own_folder, save_words, stored, words_of
+from recsys_lab.base.paths import CONF
+from recsys_lab.config.command_line import read
+from recsys_lab.config.folders import own_folder, stored, words_of
 from recsys_lab.config.frozen import plain, save
 from recsys_lab.config.targets import Named, check_targets
 from recsys_lab.errors import UserError
@@ -123,9 +124,3 @@ def test_every_target_of_ours_is_known_as_ours(tmp_path):
 @pytest.mark.parametrize("target", ["recsys_lab.nowhere.made", "recsys_lab.units.nothing"])
 def test_a_target_of_ours_that_is_gone_is_left_to_who_needs_it(target):
     check_targets(OmegaConf.create({"model": {"_target_": target}}), Named(), Path("run"))
-
-
-def test_the_words_of_a_run_are_kept_as_hydra_keeps_them(tmp_path):
-    save_words(tmp_path, ["model=dcn", "hydra.run.dir=x", "++data.drop=[a]", "overwrite=true"])
-    assert yaml.safe_load((tmp_path / ".hydra" / "overrides.yaml").read_text()) == ["model=dcn", "++data.drop=[a]", "overwrite=true"]
-    assert words_of(tmp_path) == ["model=dcn", "++data.drop=[a]"]

@@ -14,6 +14,7 @@ from recsys_lab.base import packages
 from recsys_lab.base.paths import CONF
 from recsys_lab.config import command_line
 from recsys_lab.config.composition import hydra_errors
+from recsys_lab.config.installed import check_packages
 from recsys_lab.errors import OF_EXTRAS, UserError
 
 CHOICES = {
@@ -22,6 +23,13 @@ CHOICES = {
     "logger=csv": ("lightning", r"^logger: lightning is not installed; given csv; pip install '\.\[cpu\]', or use logger=none$"),
     "launcher=ray": ("ray", r"^launcher: ray is not installed; given ray; pip install '\.\[ray\]', or use launcher=local$"),
 }
+
+
+def ready(words):
+    """The line with its folder, as run.py has it before a job begins."""
+    line = command_line.read(words)
+    check_packages(line)
+    return line
 
 
 @pytest.fixture
@@ -42,29 +50,29 @@ def test_a_choice_without_its_package_is_refused_before_a_run(word, without):
     without(package)
     mode = "mode=train" if word.startswith("launcher") else "mode=plan"
     with pytest.raises(UserError, match=says):
-        command_line.read_to_run([word, mode])
+        ready([word, mode])
     with pytest.raises(UserError, match=says):
-        command_line.read_to_run(["-m", word, mode, "seed=1,2"])
+        ready(["-m", word, mode, "seed=1,2"])
     assert command_line.read([word, mode]).config is not None  # what only looks at it needs no package
 
 
 def test_the_second_of_a_sweeps_choices_is_refused_before_the_first_runs(without):
     without("mlflow")
     with pytest.raises(UserError, match="mlflow is not installed"):
-        command_line.read_to_run(["-m", "logger=none,mlflow", "mode=plan"])
+        ready(["-m", "logger=none,mlflow", "mode=plan"])
 
 
 def test_a_launcher_that_starts_nothing_needs_no_package(without):
     without("ray")
-    assert command_line.read_to_run(["launcher=ray", "mode=simulate", "logger=none"]).config.mode == "simulate"
+    assert ready(["launcher=ray", "mode=simulate", "logger=none"]).config.mode == "simulate"
 
 
 @pytest.mark.parametrize("package", OF_EXTRAS)
 def test_a_training_without_torch_or_lightning_is_refused_before_it_is_planned(package, without):
     without(package)
     with pytest.raises(UserError, match=rf"^{package}: not installed; pip install 'recsys_lab\[cpu\]'"):
-        command_line.read_to_run(["mode=train", "logger=none"])
-    assert command_line.read_to_run(["mode=simulate", "logger=none"]).config.mode == "simulate"
+        ready(["mode=train", "logger=none"])
+    assert ready(["mode=simulate", "logger=none"]).config.mode == "simulate"
 
 
 def test_one_line_exit_code_2_and_no_folder(tmp_path, without, capsys):
@@ -87,9 +95,9 @@ def test_a_sweep_goes_to_slurm_only_where_slurm_is(monkeypatch, mode):
     words = ["-m", "launcher=slurm", f"mode={mode}", "logger=none", "seed=1,2"]
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(UserError, match=r"^launcher: SLURM is not installed here; given slurm; .* launcher=local$"):
-        command_line.read_to_run(words)
+        ready(words)
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
-    assert command_line.read_to_run(words).multirun
+    assert ready(words).multirun
 
 
 def test_what_the_choices_need_is_in_an_extra_of_that_name():

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from recsys_lab.config.described import GROUPS
 from recsys_lab.config.json_schema import CLUSTER_PARTS, documents
+from recsys_lab.config.yaml_comments import GROUPS
 
 
 def data(options: Any, *, size: int, kind: str = "x") -> None: ...

@@ -1,117 +1,25 @@
-"""What JSON Schema says of an annotation, a dataclass and a group, by hand."""
+"""What JSON Schema says of a group, by hand, and what the YAML files say of themselves."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
-from recsys_lab.base.ranges import OneOf, Range, Text
-from recsys_lab.config import described, json_schema
-from recsys_lab.config.json_schema import INTERPOLATION, of_dataclass, of_hint, of_targets
-
-SHARE = Annotated[float, Range(0, 1)]
-NAME = Annotated[str, Text("[a-z]+", 5, "small letters")]
+from recsys_lab.base.ranges import Share
+from recsys_lab.config import json_schema, yaml_comments
+from recsys_lab.config.json_schema import INTERPOLATION, of_targets
 
 
-@dataclass(frozen=True)
-class Part:
-    needed: int
-    other: Any
-    rate: SHARE = 0.5
-    far: float = math.inf
-    items: list[int] = field(default_factory=lambda: [1, 2])
-
-
-@dataclass(frozen=True)
-class Whole:
-    part: Part
-    name: NAME | None = None
-
-
-def says(hint: Any, **comments: str) -> Any:
-    [alternative] = of_hint(hint, comments)
-    return alternative
-
-
-@pytest.mark.parametrize(
-    ("hint", "schema"),
-    [
-        (Any, {}),
-        (type(None), {"type": "null"}),
-        (int, {"type": "integer"}),
-        (float, {"type": "number"}),
-        (bool, {"type": "boolean"}),
-        (str, {"type": ["string", "number", "boolean"]}),
-        (SHARE, {"type": "number", "minimum": 0, "maximum": 1, "description": "0 or more, at most 1"}),
-        (
-            Annotated[int, Range(above=2, below=5)],
-            {"type": "integer", "exclusiveMinimum": 2, "exclusiveMaximum": 5, "description": "more than 2, less than 5"},
-        ),
-        (Annotated[str, OneOf(("a", "b"))], {"type": "string", "enum": ["a", "b"]}),
-        (Annotated[int, OneOf((2, 4))], {"type": "integer", "enum": [2, 4]}),
-        (NAME, {"type": "string", "pattern": "^(?:[a-z]+)$", "maxLength": 5, "description": "small letters, at most 5 characters"}),
-        (Annotated[int, "a remark"], {"type": "integer"}),
-        (list[int], {"type": "array", "items": {"anyOf": [{"type": "integer"}, INTERPOLATION]}}),
-        (list[Any], {"type": "array", "items": {}}),
-        (
-            dict[Annotated[str, OneOf(("a",))], int | None],
-            {
-                "type": "object",
-                "propertyNames": {"type": "string", "enum": ["a"]},
-                "additionalProperties": {"anyOf": [{"type": "integer"}, {"type": "null"}, INTERPOLATION]},
-            },
-        ),
-    ],
-)
-def test_an_annotation(hint: Any, schema: dict[str, Any]) -> None:
-    assert says(hint) == schema
-
-
-def test_alternatives_stand_beside_each_other() -> None:
-    assert of_hint(int | list[bool] | None, {}) == [
-        {"type": "integer"},
-        {"type": "array", "items": {"anyOf": [{"type": "boolean"}, INTERPOLATION]}},
-        {"type": "null"},
-    ]
-
-
-def test_a_dataclass() -> None:
-    schema = of_dataclass(Whole, {"part": "a part", "part.rate": "how fast", "partial": "x", "name": "its name"})
-    name = [says(NAME), {"type": "null"}, INTERPOLATION]
-    part = {
-        "type": "object",
-        "additionalProperties": False,
-        "properties": {
-            "needed": {"anyOf": [{"type": "integer"}, INTERPOLATION]},
-            "rate": {"description": "how fast", "default": 0.5, "anyOf": [says(SHARE), INTERPOLATION]},
-            "far": {"anyOf": [{"type": "number"}, INTERPOLATION]},  # JSON has no such default
-            "items": {"default": [1, 2], "anyOf": [says(list[int]), INTERPOLATION]},
-            "other": {},
-        },
-    }
-    assert schema == {
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["part"],
-        "properties": {
-            "part": {"description": "a part", "anyOf": [part, INTERPOLATION]},
-            "name": {"description": "its name", "default": None, "anyOf": name},
-        },
-    }
-    assert of_dataclass(Part, {})["required"] == ["needed", "other"]
-
-
-def one(*, width: int, rate: SHARE = 0.1) -> None: ...
+def one(*, width: int, rate: Share = 0.1) -> None: ...
 
 
 def two(*, width: float = 2.0, name: str = "x") -> None: ...
 
 
+SHARE = {"type": "number", "minimum": 0, "maximum": 1}
 ONE, TWO = f"{one.__module__}.one", f"{two.__module__}.two"
 
 
@@ -123,7 +31,7 @@ def test_keys_of_targets_are_those_of_the_one_that_is_named() -> None:
     common = inherits["then"]["properties"]
     width = [{"anyOf": [{"type": "integer"}, INTERPOLATION]}, {"default": 2.0, "anyOf": [{"type": "number"}, INTERPOLATION]}]
     assert common["width"] == {"anyOf": width}  # of both
-    assert common["rate"] == {"description": "how fast", "default": 0.1, "anyOf": [says(SHARE), INTERPOLATION]}  # of one
+    assert common["rate"] == {"description": "how fast", "default": 0.1, "anyOf": [SHARE, INTERPOLATION]}  # of one
     assert of_one["then"] == {
         "propertyNames": {"enum": ["width", "rate", "_target_", "defaults"]},
         "properties": {"width": width[0], "rate": common["rate"]},
@@ -206,7 +114,7 @@ def test_comments_and_targets_of_yaml_files(tmp_path: Path) -> None:
     whole = "model:\n  _target_: x.B\n  width: 4 # not this one\n  own: 1 # its own\n  part: {_target_: x.P}\nseed: 1 # of all\n"
     (tmp_path / "model" / "b.yaml").write_text(f"# @package _global_\n{whole}")
     (tmp_path / "model" / "inner" / "c.yaml").write_text("_target_: x.C\nlist: [{_target_: x.L}]\n")
-    comments = described.comments(tmp_path / "model" / "a.yaml")
+    comments = yaml_comments.comments(tmp_path / "model" / "a.yaml")
     assert comments == {
         "width": "how wide",
         "deep.rate": "how fast",
@@ -217,6 +125,6 @@ def test_comments_and_targets_of_yaml_files(tmp_path: Path) -> None:
         "deep.sign": "six",
         "deep": "with parts",
     }
-    assert described.meanings(tmp_path, "model") == comments | {"own": "its own", "seed": "of all"}
-    assert described.targets(tmp_path, "model") == {"": ("x.A", "x.B", "x.C"), "part": ("x.P",)}
-    assert [described.is_global(tmp_path / "model" / f"{name}.yaml") for name in "ab"] == [False, True]
+    assert yaml_comments.meanings(tmp_path, "model") == comments | {"own": "its own", "seed": "of all"}
+    assert yaml_comments.targets(tmp_path, "model") == {"": ("x.A", "x.B", "x.C"), "part": ("x.P",)}
+    assert [yaml_comments.is_global(tmp_path / "model" / f"{name}.yaml") for name in "ab"] == [False, True]

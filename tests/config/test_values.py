@@ -32,7 +32,7 @@ def checked(**changes: Any) -> None:
     config = OmegaConf.create(OmegaConf.to_container(plain()))
     for key, value in changes.items():
         OmegaConf.update(config, key.replace("__", "."), value)
-    check_config(config)
+    check_config(config, OmegaConf.to_container(config))
     check_values(config)
 
 

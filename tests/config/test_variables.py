@@ -17,7 +17,7 @@ from recsys_lab.executor.groups import timeout
 from recsys_lab.kernels.measured import chosen
 
 #: Those that name a folder or a number, or that a launcher sets for its ranks.
-OF_MANY_WORDS = {"CALIBRATION", "SCRATCH", "TIMEOUT_S", "CORES", "PLACE", "GOES_ON", "LISTENER", "OWN_LINK", "FROM_CHECKPOINT"}
+OF_MANY_WORDS = {"CALIBRATION", "SCRATCH", "TIMEOUT_S", "CORES", "LOCAL_RANK", "GOES_ON", "LISTENER", "OWN_LINK", "FROM_CHECKPOINT"}
 
 
 @pytest.mark.parametrize("variable", WORDS)

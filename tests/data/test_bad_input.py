@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from recsys_lab.base.ranges import check_fields
+from recsys_lab.base.schema import check_fields
 from recsys_lab.data import text
 from recsys_lab.data.criteo import open_criteo
-from recsys_lab.data.criteo.format import CriteoFormat
+from recsys_lab.data.criteo.format import CRITEO
 from recsys_lab.data.frappe import open_frappe
 from recsys_lab.data.labels import check_labels
 from recsys_lab.data.sources import Splits
@@ -21,24 +21,21 @@ GOOD = criteo_line(1, [1, -2, 3], ["68fd1e64", "", "ABCDEF01"])
 BAD_FRAPPE = {
     "1,0,5": ("too few fields", "3", "4"),
     "1,0,5,15,2": ("too many fields", "5", "4"),
-    "": ("too few fields", "1", "4"),
-    "1,x,5,15": ("user is not a whole number", "'x'", "digits"),
-    "1,,5,15": ("user is not a whole number", "''", "digits"),
-    "1, 2,5,15": ("user is not a whole number", "' 2'", "digits"),
-    "1,+2,5,15": ("user is not a whole number", "'+2'", "digits"),
-    "2,0,5,15": ("bad label", "'2'", "0 or 1"),
-    "-1,0,5,15": ("bad label", "'-1'", "0 or 1"),
-    "0.5,0,5,15": ("label is not a whole number", "'0.5'", "digits"),
-    "1,0,15,15": ("the id of item is outside its table", "15", "5 to 14"),
-    "1,0,4,15": ("the id of item is outside its table", "4", "5 to 14"),
-    "1,-1,5,15": ("the id of user is outside its table", "-1", "0 to 4"),
-    "1,99999999999999999999,5,15": ("user is not a whole number", "'99999999999999999999'", "digits"),
+    "": ("blank line", "4"),
+    "2,0,5,15": ("label", "'2'", "0 or 1"),
+    "-1,0,5,15": ("label", "'-1'", "0 or 1"),
+    "0.5,0,5,15": ("label", "'0.5'", "0 or 1"),
+    **{f"1,{text},5,15": ("user", repr(text), "0 to 4") for text in ("x", "", " 2", "+2", "-1", "5", "1.0", "99999999999999999999", '"1"')},
+    "1,0,15,15": ("item", "'15'", "5 to 14"),
+    "1,0,4,15": ("item", "'4'", "5 to 14"),
+    "1,0,5,14": ("city", "'14'", "15 to 17"),
+    "1,0,5,18": ("city", "'18'", "15 to 17"),
 }
 BAD_CRITEO = {
     "\t".join(GOOD.split("\t")[:39]): ("too few fields", "39", "40"),
     GOOD.rstrip("\t"): ("too few fields", "17", "40"),
     GOOD + "\t\tx": ("too many fields", "42", "40"),
-    "": ("too few fields", "1", "40"),
+    "": ("blank line", "40"),
     criteo_line("", [1]): ("bad label", "''", "0 or 1"),
     criteo_line(2, [1]): ("bad label", "'2'", "0 or 1"),
     criteo_line("1.0", [1]): ("bad label", "'1.0'", "0 or 1"),
@@ -94,7 +91,7 @@ def test_a_bad_line_in_a_later_block_is_named(tmp_path: Path) -> None:
         path = write(tmp_path / name, lines)
         blocks = []
         with pytest.raises(UserError) as caught:
-            blocks.extend(len(c.labels) for c in text.read_columns(path, CriteoFormat(), "fail", text.Reading(), block_bytes=2000))
+            blocks.extend(frame.height for frame in text.read_text(path, CRITEO, "fail", text.Reading(), block_bytes=2000))
         assert str(caught.value).startswith(f"{path}:432: C1 is not a hexadecimal id")
         assert len(blocks) > 5 and sum(blocks) <= 431
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import yaml
 
-from recsys_lab.data.frappe import FrappeFormat, open_frappe
+from recsys_lab.data.frappe import open_frappe
 from recsys_lab.data.measure import measure_access
 from recsys_lab.data.sources import Splits
-from tests.data.helpers import FRAPPE_FIELDS, FRAPPE_HEADER, FRAPPE_LINES, frappe_options, write
+from tests.data.helpers import FRAPPE_HEADER, FRAPPE_LINES, frappe_options, write
 
 
 @pytest.fixture
@@ -63,35 +63,11 @@ def test_the_fingerprint_is_of_content_not_of_place(root: Path, tmp_path_factory
     assert open_frappe(**frappe_options(other)).fingerprint != one.fingerprint
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("2,0,5,15", "bad label"),
-        ("0,5,5,15", "the id of user is outside its table"),  # users are 0 to 4
-        ("0,0,4,15", "the id of item is outside its table"),  # items 5 to 14
-        ("0,0,15,15", "the id of item is outside its table"),
-        ("0,0,5,14", "the id of city is outside its table"),  # cities 15 to 17
-        ("0,0,5,18", "the id of city is outside its table"),
-        ("0,0,5", "too few fields"),
-        ("0,0,5,15,1", "too many fields"),
-        ("0,,5,15", "user is not a whole number"),
-        ("-0,0,5,15", "label is not a whole number"),
-    ],
-)
-def test_one_bad_line_is_noticed_among_good_ones(line: str, says: str) -> None:
-    """By the reader of blocks as by that of lines; the lowest and the highest of all ranges are good."""
-    kind = FrappeFormat({name: (first, size) for name, (first, size) in FRAPPE_FIELDS.items()})
-    good = ["0,0,5,15", "1,4,14,17"]
-
-    def block(*lines: str) -> bytes:
-        return "".join(f"{one}\n" for one in lines).encode()
-
-    columns = kind.parse(block(*good))
-    assert columns is not None and columns.labels.tolist() == [0, 1] and columns.ids.tolist() == [[0, 0, 0], [4, 9, 2]]
-    assert kind.parse(block(good[0], line, good[1])) is None
-    assert all(kind.complaint(one) is None for one in good)
-    complaint = kind.complaint(line)
-    assert complaint is not None and says in str(complaint)
+def test_the_lowest_and_the_highest_id_of_each_field_are_good(tmp_path: Path) -> None:
+    for name in ("train.csv", "valid.csv"):
+        write(tmp_path / name, [FRAPPE_HEADER, "0,0,5,15", "00001,4,14,017"])
+    rows = open_frappe(**frappe_options(tmp_path)).splits["train"].read(np.array([0, 1]))
+    assert rows.labels.tolist() == [0, 1] and rows.ids.reshape(3, 2).tolist() == [[0, 4], [0, 9], [0, 2]]
 
 
 @pytest.mark.skipif("RECSYS_LAB_DATA" not in os.environ, reason="set RECSYS_LAB_DATA to the folder that holds frappe")

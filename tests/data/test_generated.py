@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from recsys_lab.base.ranges import check_fields
+from recsys_lab.base.schema import check_fields
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.generated import Shape, make_features
 from recsys_lab.data.measure import measure_access

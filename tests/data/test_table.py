@@ -12,12 +12,14 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recsys_lab.base.ranges import check_fields
+from recsys_lab.base.schema import check_fields
 from recsys_lab.data.measure import measure_access
 from recsys_lab.data.sources import Splits
 from recsys_lab.data.table import open_table
-from recsys_lab.data.table.files import check_lines, first_rows
-from recsys_lab.data.table.noticed import Noticed, notes
+from recsys_lab.data.table.column_checks import ColumnChecks, notes
+from recsys_lab.data.table.files import first_rows
+from recsys_lab.data.table.header import table_format
+from recsys_lab.data.text import Reading, read_text
 from recsys_lab.errors import UserError
 from tests.data.helpers import write
 
@@ -218,11 +220,12 @@ def test_only_lines_with_other_fields_than_the_header_are_refused(tmp_path_facto
     path = tmp_path_factory.mktemp("lines") / "clicks.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerows([["a", "b", "c"], *cells])
-    check_lines(path)
+    rows = pl.concat(read_text(path, table_format(path), "fail", Reading())).rows()
+    assert len(rows) == len(cells) and (rows == [tuple(row) for row in cells] or "\r" in "".join(map("".join, cells)))
     with path.open("a", newline="", encoding="utf-8") as file:
         csv.writer(file, lineterminator="\n").writerow(["x", "y"][:gone] or ["1", "2", "3", "4"])
     with pytest.raises(UserError, match=r"too (few|many) fields"):
-        check_lines(path)
+        list(read_text(path, table_format(path), "fail", Reading()))
 
 
 def test_columns_that_teach_nothing_or_too_much_are_noticed_in_one_line_and_dropped(tmp_path: Path) -> None:
@@ -230,9 +233,9 @@ def test_columns_that_teach_nothing_or_too_much_are_noticed_in_one_line_and_drop
     write(tmp_path / "odd.csv", ["label,id,one,copy,hour,user", *lines])
     own = {"label": "label", "split_column": None}
     data = open_table(**options(tmp_path, **own))
-    said = [note for note in data.notes if note.startswith("noticed: ")]
+    said = [note for note in data.notes if note.startswith("check these columns: ")]
     assert said == [
-        "noticed: copy equals the label; id has a value a row; one is constant; hour looks like a date, give its hour and "
+        "check these columns: copy equals the label; id has a value a row; one is constant; hour looks like a date, give its hour and "
         "weekday as columns; without them: 'data.drop=[copy,id,one]'"
     ]
     less = open_table(**options(tmp_path, **own, drop=["id", "one", "copy", "hour"]))
@@ -262,9 +265,9 @@ LABELS = np.arange(400) % 4 == 0
     ],
 )
 def test_what_is_odd_about_a_column(kind: str | None, values: list[str], number: bool) -> None:
-    noticed = Noticed()
-    noticed.look("one", pl.Series(values), LABELS.astype(np.uint8), number=number)
-    assert [name for name, own in noticed.columns.items() if own] == ([] if kind is None else [kind])
+    checks = ColumnChecks()
+    checks.look("one", pl.Series(values), LABELS.astype(np.uint8), number=number)
+    assert [name for name, own in checks.columns.items() if own] == ([] if kind is None else [kind])
 
 
 @pytest.mark.parametrize(
@@ -273,9 +276,9 @@ def test_what_is_odd_about_a_column(kind: str | None, values: list[str], number:
     + [("user", 1_400_000_000, "ids"), ("timestamp", 3_000_000_000, "ids"), ("timestamp", 20, "ids")],
 )
 def test_seconds_since_1970_are_a_date_where_the_name_speaks_of_time(name: str, first: int, kind: str) -> None:
-    noticed = Noticed()
-    noticed.look(name, pl.Series([str(first + 7 * i) for i in range(400)]), LABELS.astype(np.uint8))
-    assert noticed.columns[kind] == [name]
+    checks = ColumnChecks()
+    checks.look(name, pl.Series([str(first + 7 * i) for i in range(400)]), LABELS.astype(np.uint8))
+    assert checks.columns[kind] == [name]
 
 
 def test_a_table_of_numbers_alone_is_told_how_to_name_a_category(tmp_path: Path) -> None:

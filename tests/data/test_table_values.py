@@ -89,12 +89,12 @@ def test_a_column_of_which_train_knows_no_value_is_noticed(tmp_path: Path, split
     words = [f"u{i}" for i in USERS]
     for name in ("train", "valid", "test"):
         put(tmp_path, name, "csv", [word.upper() if name == split else word for word in words])
-    said = [note for note in opened(tmp_path, ids=encoding).notes if "noticed" in note]
-    assert said == ["noticed: user has hardly a value in validation or test that train has, check that they are written alike"]
+    said = [note for note in opened(tmp_path, ids=encoding).notes if "check these columns" in note]
+    assert said == ["check these columns: user has hardly a value in validation or test that train has, check that they are written alike"]
     put(tmp_path, split, "csv", words)
-    assert not [note for note in opened(tmp_path, ids=encoding).notes if "noticed" in note]
+    assert not [note for note in opened(tmp_path, ids=encoding).notes if "check these columns" in note]
     put(tmp_path, split, "csv", [None] * 40)
-    assert not [note for note in opened(tmp_path, ids=encoding).notes if "noticed" in note]
+    assert not [note for note in opened(tmp_path, ids=encoding).notes if "check these columns" in note]
 
 
 ODD = {
@@ -149,7 +149,7 @@ def test_blanks_around_the_names_of_columns_are_no_part_of_them(tmp_path: Path) 
 
 def test_decimal_commas_are_noticed_and_refused_as_numbers(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("label;user;price\n" + "".join(f"{i % 2};u{i % 5};{i % 7},{i % 3}\n" for i in range(40)))
-    assert opened(tmp_path).notes[-1] == "noticed: price looks like numbers with a decimal comma, write them with a point"
+    assert opened(tmp_path).notes[-1] == "check these columns: price looks like numbers with a decimal comma, write them with a point"
     with pytest.raises(UserError, match=r"row 1: price is not a number; given '0,0'; write a point for the comma"):
         opened(tmp_path, dense=["price"])
 
@@ -164,22 +164,22 @@ def test_a_file_without_a_header_is_told_to_have_one(tmp_path: Path, first: str)
 @pytest.mark.parametrize("date", ["{day}.3.2014", "3/{day}/2014 10:{day}", "2014-03-{day}T10:00:00+02:00"])
 def test_dates_of_any_land_are_noticed(tmp_path: Path, date: str) -> None:
     put(tmp_path, "train", "csv", [date.format(day=10 + i % 9) for i in range(40)])
-    assert "noticed: user looks like a date" in opened(tmp_path).notes[-1]
+    assert "check these columns: user looks like a date" in opened(tmp_path).notes[-1]
 
 
 @pytest.mark.parametrize("word", ["NA", "NULL", "\\N"])
 def test_a_word_for_a_missing_number_is_noticed(tmp_path: Path, word: str) -> None:
     """One makes categories of all the numbers beside it."""
     put(tmp_path, "train", "csv", [word if i % 9 == 0 else 1.5 * (i % 6) for i in range(40)])
-    assert opened(tmp_path).notes[-1] == "noticed: user has numbers beside a word, leave the cell empty where a number is missing"
+    assert "check these columns: user has numbers beside a word" in opened(tmp_path).notes[-1]
     put(tmp_path, "train", "csv", [word if i % 9 == 0 else i % 6 for i in range(40)])
-    assert "noticed" not in opened(tmp_path).notes[-1], "whole numbers are ids"
+    assert "check these columns" not in opened(tmp_path).notes[-1], "whole numbers are ids"
 
 
 def test_cells_of_several_values_are_noticed(tmp_path: Path) -> None:
     put(tmp_path, "train", "csv", [("comedy", "drama|comedy", "comedy|war", "war")[i // 2 % 4] for i in range(200)])
     said = "user has several values in a cell (a|b), each combination counts as one value"
-    assert opened(tmp_path).notes[-1] == f"noticed: {said}"
+    assert opened(tmp_path).notes[-1] == f"check these columns: {said}"
 
 
 @pytest.mark.parametrize("name", ["clicks.CSV", "clicks.Parquet"])

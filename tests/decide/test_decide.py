@@ -75,6 +75,13 @@ def test_every_value_of_every_axis_gives_the_figures_of_run_py(capsys: pytest.Ca
     check_rows([row for row in rows if tuple(row[key] for key in KEYS[:5]) in chosen], tmp_path)
 
 
+def test_on_one_cluster_the_cheapest_sharders_are_the_fastest(capsys: pytest.CaptureFixture) -> None:
+    words = [*SMALL, "clusters=h100x16", "batch=65536", "precisions=fp32", "optimizers=adam", "profiles=torchrec"]
+    rows = decided(capsys, *words)["rows"]
+    assert {row["sharder"] for row in rows} == set(choices_of("sharder")) and all(row["fits"] for row in rows)
+    assert sorted(rows, key=lambda row: row["usd_per_1e9"]) == sorted(rows, key=lambda row: row["ms"])
+
+
 @pytest.mark.long
 def test_every_combination_gives_the_figures_of_run_py(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
     rows = decided(capsys, *WORDS, "profiles=torchrec")["rows"]

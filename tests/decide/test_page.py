@@ -1,4 +1,4 @@
-"""decide.html in a real browser: hover, filters, sorting, no error, no request, nothing pushed off the page."""
+"""decide.html in a real browser: filters, sorting, no error, no request, nothing pushed off the page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from recsys_lab.decide.decision import Decision, decide
 from recsys_lab.decide.page import page, write_decision
-from tests.browser import Page, needs_browser, with_page
+from tests.browser import CLIPPED, Page, needs_browser, with_page
 
 #: Where pictures are kept to be looked at.
 PICTURES = os.environ.get("RECSYS_LAB_PICTURES")
@@ -25,13 +25,20 @@ def decision() -> Decision:
 def test_the_page_asks_for_nothing_and_runs_only_what_is_embedded(decision: Decision) -> None:
     text = page(decision)
     head = text[: text.index("</head>")]
-    assert "default-src 'none'" in head and head.count("sha256-") == 3 and "unsafe-eval" not in head
-    assert "<script src" not in text and "<link" not in text
+    assert "default-src 'none'" in head and head.count("sha256-") == 1 and "unsafe-eval" not in head
+    assert text.count("<script") == 1 and "<script src" not in text and "<link" not in text
 
 
 def test_words_of_a_user_are_no_markup(decision: Decision) -> None:
     named = replace(decision, rows=[replace(row, cluster="</script><b>") for row in decision.rows])
     assert "</script><b>" not in page(named)
+
+
+def shown(selector: str) -> str:
+    """A script: how many of such elements are not hidden by a filter."""
+    style = "getComputedStyle(one).display === 'none' && one.tagName !== 'title'"
+    hidden = f"one => {{ for (; one; one = one.parentElement) if ({style}) return true }}"
+    return f"(hidden => [...document.querySelectorAll('{selector}')].filter(one => !hidden(one)).length)({hidden})"
 
 
 @needs_browser
@@ -41,45 +48,30 @@ def test_the_page_in_a_browser(decision: Decision, tmp_path: Path, width: int) -
 
     async def look(page: Page) -> None:
         assert await page.value("document.documentElement.scrollWidth") <= width
-        assert await page.value("document.querySelectorAll('#scatter .point').length") == 36
-        clipped = """[...document.querySelectorAll('.chart')].filter(chart => {
-          const box = chart.getBoundingClientRect();
-          return [...chart.querySelectorAll('svg.main-svg')].some(svg => svg.getBoundingClientRect().right > box.right + 1
-            || svg.getBoundingClientRect().bottom > box.bottom + 1);
-        }).map(chart => chart.id)"""
-        assert await page.value(clipped) == []
+        assert await page.value(CLIPPED) == []
         if PICTURES:
             await page.screenshot(Path(PICTURES) / f"decide_{width}.png")
-        await page.value("document.getElementById('scatter').scrollIntoView()")
-        box = await page.value("document.querySelector('#scatter .point').getBoundingClientRect().toJSON()")
-        await page.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        hover = await page.value("document.querySelector('#scatter .hoverlayer').textContent")
-        assert "ms (" in hover and "dollars per 1e9" in hover and "GB" in hover, hover
-        rows = "document.querySelectorAll('#rows tbody tr').length"
-        assert await page.value(rows) == 36
-        heads = "[...document.querySelectorAll('#rows th')].map(head => head.textContent)"
-        empty = """[...document.querySelectorAll('#rows th')].map((head, i) => [head.textContent, i]).filter(([, i]) =>
-          ![...document.querySelectorAll('#rows tbody tr')].some(row => row.cells[i].textContent)).map(([words]) => words)"""
-        assert await page.value(empty) == [] and "what fits" not in await page.value(heads)
-        assert "no row has a value: " in await page.value("document.getElementById('count').textContent")
-        front = "document.querySelectorAll('#rows tr.pareto').length"
-        assert await page.value("document.querySelectorAll('#front li').length") == await page.value(front) > 0
-        labels = "[...document.querySelectorAll('#scatter .textpoint')].map(text => text.textContent).join().match(/[0-9]+/g).length"
-        assert await page.value(labels) == await page.value(front)
-        await page.value("document.querySelector('input[value=neo_4d]').click()")
-        assert await page.value(rows) == 24
-        assert await page.value("document.querySelectorAll('#scatter .point').length") == 24
-        await page.value("document.querySelector('input[value=h100x16]').click()")
-        await page.value("document.querySelector('input[value=bf16]').click()")
-        assert await page.value(rows) == 8
-        await page.value("document.querySelector('th[data-key=ms]').click()")
-        times = await page.value("[...document.querySelectorAll('#rows tbody tr')].map(row => Number(row.cells[4].textContent))")
-        assert times == sorted(times) and len(times) == 8
-        before = await page.value("document.getElementById('rows').textContent")
-        await page.value("(() => { const s = document.getElementById('profile'); s.value = 'hugectr'; s.onchange() })()")
-        assert await page.value("document.getElementById('rows').textContent") != before
-        assert await page.value("document.querySelectorAll('#phases .point').length") >= 4
-        assert await page.value("document.querySelectorAll('#tornado .point').length") >= 6
+        points, rows = shown("#cost-profile-0 title"), shown("#rows tbody tr")
+        assert await page.value(points) == await page.value(rows) == 36
+        said = await page.value("document.querySelector('#cost-profile-0 title').textContent")
+        assert "ms (" in said and "dollars per 1e9" in said and "GB" in said, said
+        heads = await page.value("[...document.querySelectorAll('#rows th')].map(head => head.textContent)")
+        assert "what fits" not in heads and await page.value("document.body.textContent.includes('no row has a value: ')")
+        stars = await page.value(shown("#rows tbody tr.pareto"))
+        assert await page.value(shown("ol li")) == stars > 0
+        await page.value("document.getElementById('sharder-2').click()")
+        assert await page.value(points) == await page.value(rows) == 24
+        await page.value("document.getElementById('cluster-0').click()")
+        await page.value("document.getElementById('precision-1').click()")
+        assert await page.value(points) == await page.value(rows) == 8
+        await page.value("document.getElementById('profile-1').click()")
+        assert await page.value(points) == 0 and await page.value(shown("#cost-profile-1 title")) == await page.value(rows) == 8
+        for _ in range(2):
+            await page.value(f"document.querySelectorAll('#rows th')[{heads.index('ms')}].click()")
+            cells = f"[...document.querySelectorAll('#rows tbody tr')].map(row => row.cells[{heads.index('ms')}].textContent)"
+            times = [float(text) for text in await page.value(cells)]
+            assert times == sorted(times, reverse=times[0] > times[-1]) and times[0] != times[-1]
+        assert await page.value(shown("#phases-profile-1 title")) > 4 and await page.value(shown("#changes title")) >= 6
         assert page.complaints == []
         assert [address for address in page.requests if not address.startswith(("data:", file.as_uri()))] == []
 

@@ -26,14 +26,14 @@ NOT_RUN = {
         "docs/how_figures_are_checked.md",
         "python -m recsys_lab validate",
     ): "two minutes of simulations; tests/simulate holds the same points",
-    ("docs/how_figures_are_checked.md", "python -m pip install"): "installs what the next line needs",
-    ("docs/how_figures_are_checked.md", "python experiments/reliability/mutants.py"): "a quarter of an hour of tests on changed code",
+    ("docs/how_figures_are_checked.md", "python experiments/reliability/fuzz.py"): "ten minutes; tests/experiments run fewer cases",
+    ("docs/how_figures_are_checked.md", "python experiments/reliability/kills.py"): "an hour; the long tests kill twenty runs",
     ("docs/add_a_cluster.md", "python -m recsys_lab calibrate"): "measures this machine alone; its own tests run it small",
     ("docs/add_a_cluster.md", "torchrun --nproc_per_node 8"): "eight processes; tests/calibrate/test_anywhere.py starts two",
     ("docs/add_a_cluster.md", "python -m recsys_lab validate --local"): "trains several runs to measure them, minutes each",
     ("docs/add_a_cluster.md", "srun --ntasks 16"): "sixteen tasks of SLURM; tests/calibrate/test_anywhere.py stands in for srun",
     ("docs/docker.md", "docker"): "needs Docker; tests/docker check what the files name",
-    ("docs/editor.md", "eval"): "changes the shell that calls it; tests/commands complete in bash",
+    ("docs/editor.md", "eval"): "changes the shell that calls it",
     ("docs/launchers.md", "torchrun --nproc_per_node 8"): "eight processes; tests/launchers/test_torchrun.py starts fewer",
     ("docs/launchers.md", "torchrun --nnodes 8"): "eight machines; tests/launchers/test_torchrun.py starts two on one",
     ("docs/launchers.md", "torchrun --nnodes 1:2"): "two machines; tests/launchers/test_torchrun.py has one join on one",
@@ -87,7 +87,7 @@ class Shown:
     def prints_the_same(self) -> bool:
         """Whether every call prints the same: nothing is measured, and nothing is in the way of running it as it stands."""
         priced = any(word in self.words for word in ("mode=simulate", "mode=plan")) and "-m" not in self.words
-        return self.reason_not_run is None and self.page not in IN_ORDER and (priced or self.words[3:4] in (["decide"], ["rank"]))
+        return self.reason_not_run is None and self.page not in IN_ORDER and (priced or self.words[3:4] in (["decide"],))
 
     @property
     def parts(self) -> list[str]:

@@ -14,7 +14,8 @@ from recsys_lab.config.schema import check_group, schema_of
 from recsys_lab.data.protocol import Feature
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import ModelChoice
-from recsys_lab.models import describe, fill_tables, initialise_dense
+from recsys_lab.models.initial import fill_tables, initialise_dense
+from recsys_lab.models.workload import describe
 from tests.docs.pages import block_with
 from tests.models.inputs import K, batch
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from recsys_lab.__main__ import COMMANDS
-from recsys_lab.config.described import GROUPS
+from recsys_lab.config.yaml_comments import GROUPS
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")

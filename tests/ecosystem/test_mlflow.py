@@ -81,7 +81,7 @@ def test_what_a_server_did_not_take_comes_when_it_is_back(server: Server, client
     server.stop()
     for step in (20, 30):
         logger.log_metrics({"train_loss": 1 / step}, step=step)
-    assert capsys.readouterr().err.splitlines() == [f"mlflow: no MLflow server answers at {server.uri}; it is asked again later"]
+    assert capsys.readouterr().err.splitlines() == [f"mlflow: no MLflow server answers at {server.uri}; it is called again later"]
     server.start()
     (tmp_path / "result.json").write_text(json.dumps(RESULT))
     loggers.finish(logger, "completed")

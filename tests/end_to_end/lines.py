@@ -45,6 +45,12 @@ def environment(cache: Path) -> dict[str, str]:
     return os.environ | {"XDG_CACHE_HOME": str(with_kernels(cache))}
 
 
+def default_signals() -> None:
+    """In a child that is to be signalled. It would else inherit that `nohup`, or a shell that runs tests beside others, ignores some."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def line(*words: str, cache: Path, program: tuple[str, ...] = ("run.py",), timeout_s: float = 200) -> Done:
     """`python run.py WORDS`, from the checkout, in a process that need not import what it uses (`warm`)."""
     with tempfile.TemporaryDirectory() as folder:

@@ -11,13 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 
 import run
-from recsys_lab import pipeline
+from recsys_lab import job, pipeline
 from recsys_lab.config.command_line import read
 from recsys_lab.errors import UserError
-from recsys_lab.job import Ending
 from recsys_lab.record.ownership import LOCK_FILE, Ownership
 from tests.end_to_end.lines import ROOT, line, result
 
@@ -271,15 +269,19 @@ def test_a_folders_config_runs_no_code_that_nobody_named(tmp_path, said, monkeyp
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_a_folder_that_somebody_removes_is_no_bug_of_ours(tmp_path, capsys, gone):
+def test_a_folder_that_somebody_removes_is_no_bug_of_ours(tmp_path, capsys, monkeypatch, gone):
     """What is missing elsewhere is one, and has a traceback."""
-    folder, codes = tmp_path / "run", []
+    folder = tmp_path / "run"
+
+    def work(*_: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory", str(folder / "x"))
+
+    monkeypatch.setattr(job, "_work", work)
     if not gone:
         folder.mkdir()
-    with Ending(OmegaConf.create({"resume": None, "mode": "plan"}), folder, codes):
-        raise FileNotFoundError(2, "No such file or directory", str(folder / "x"))
+    code = job.run_job(read(["mode=plan"]).config, folder)
     said = capsys.readouterr().err
-    assert (codes, "Traceback" in said) == (([2], False) if gone else ([1], True))
+    assert (code, "Traceback" in said) == ((2, False) if gone else (1, True))
     assert not gone or said.startswith(f"error: {folder / 'x'}: cannot write: No such file or directory;")
 
 
@@ -287,6 +289,6 @@ def test_what_the_command_line_reads_and_may_not_is_one_line(monkeypatch, capsys
     def locked() -> str:
         raise PermissionError(13, "Permission denied", "conf")
 
-    monkeypatch.setattr("recsys_lab.config.words.conf_here", locked)
+    monkeypatch.setattr("recsys_lab.config.arguments.conf_here", locked)
     assert run.main(["mode=plan"]) == 2
     assert capsys.readouterr().err == "error: conf: cannot read: Permission denied; check the file and its permissions\n"

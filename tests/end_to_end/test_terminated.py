@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.lines import ROOT, SMALL, bits, environment, last_checkpoint, line
+from tests.end_to_end.lines import ROOT, SMALL, bits, default_signals, environment, last_checkpoint, line
 
 LINE = ("model=dcn", "sharder=torchrec", "cluster=h100x64", *SMALL, "trainer.checkpoint_every_steps=0")
 
@@ -21,7 +21,8 @@ def signalled(folder: Path, cache: Path, scratch: Path, number: int, *words: str
     scratch.mkdir(exist_ok=True)
     command = [sys.executable, "run.py", *words, f"hydra.run.dir={folder}"]
     variables = environment(cache) | {"TMPDIR": str(scratch)}
-    process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, cwd=ROOT, env=variables, process_group=0, preexec_fn=default_signals, **pipes)  # type: ignore[call-overload]
     until = time.monotonic() + 200
     while not (folder / "metrics.csv").is_file() or "\n1," not in (folder / "metrics.csv").read_text():
         assert process.poll() is None and time.monotonic() < until, process.communicate()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import gc
 import json
 import os
 import runpy
@@ -69,6 +68,8 @@ def _ended(child: int, timeout_s: float) -> int | None:
 
 
 def _become(program: list[str], words: list[str], environment: dict[str, str], output: str, timeout_s: float) -> None:
+    from launchers.agent import start as start_agent
+
     os.setsid()
     os.environ.clear()
     os.environ.update(environment)
@@ -77,6 +78,7 @@ def _become(program: list[str], words: list[str], environment: dict[str, str], o
         os.dup2(handle, number)
         os.close(handle)
     sys.argv = [*program[program[0] == "-m" :], *words]
+    start_agent("fork")  # of this young process, so that ranks need not import anything either
     if program[0] == "-m":
         runpy.run_module(program[1], run_name="__main__", alter_sys=True)
     else:
@@ -84,8 +86,8 @@ def _become(program: list[str], words: list[str], environment: dict[str, str], o
 
 
 if __name__ == "__main__":
-    import launchers.preload  # noqa: F401
     import run  # noqa: F401
+    from launchers.agent import import_libraries
 
-    gc.freeze()
+    import_libraries()
     _serve()

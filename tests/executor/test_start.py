@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from recsys_lab.executor.shard import shard
-from recsys_lab.models import DCN
 from recsys_lab.models.click_model import ModelInputs
+from recsys_lab.models.dcn import DCN
 from recsys_lab.models.first_order import FirstOrder
 from recsys_lab.precision import Precision
 from recsys_lab.tables import Table
@@ -29,7 +29,7 @@ def begun() -> list[tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]]:
     for how, precision in [(how, FP32) for how in WAYS] + [(WAYS[1], SPLIT)]:
         tables = tuple(Table(t.name, t.rows, t.dim, t.features, dtype=precision.table) for t in TABLES)
         made = placed(tables, how)
-        model = DCN(ModelInputs(tables, DENSE, torch.device("meta")), **SETTINGS["DCN"] | CHANGES)
+        model = DCN(**SETTINGS["DCN"] | CHANGES).build(ModelInputs(tables, DENSE, torch.device("meta")))
         hot = hot_rows_of(made)
         both = shard(model, made, torch.device("cpu"), ("sgd", LR, EPS, 0.0), precision, SEED, hot_rows=hot, start=START)
         dense = {name: p.detach().clone() for name, p in both.dense_parameters()}

@@ -15,8 +15,7 @@ from experiments.neo.model_i import AS_IT_IS, QUICK, share_for, values_mb
 from experiments.neo.priced import cluster, priced, published, tables_of_case, with_ids_of
 from experiments.neo.write_models import FREE, ROOT, dims_of, products, text_of, whole
 from recsys_lab.base.store_names import HOST, HOST_CACHED
-from recsys_lab.config.schema import build
-from recsys_lab.models.click_model import ModelInputs
+from recsys_lab.models.choice import ModelChoice
 from recsys_lab.models.workload import describe
 from recsys_lab.plan import Step, Steps
 from recsys_lab.plan.memory import bytes_of_ranks, check_fits
@@ -47,7 +46,7 @@ def test_the_files_are_as_they_are_written_and_as_published(name: str) -> None:
 def test_products_are_the_flops_that_are_counted_on_the_module() -> None:
     model = file_of("neo_f")
     tables = tuple(Table(f"cat_{i}", 10, model.embedding_dim, (f"cat_{i}",)) for i in range(len(model.rows)))
-    cost = describe(build(model, ModelInputs(tables, model.dense_features, torch.device("meta"))), model.dense_features)
+    cost = describe(ModelChoice.of(model).build(tables, model.dense_features, torch.device("meta")), model.dense_features)
     flops = products(sum(t.dim for t in tables), list(model.bottom_layers), list(model.over_layers), FREE["neo_f"])
     assert cost.forward_flops_per_sample == 2 * flops
 

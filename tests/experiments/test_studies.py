@@ -24,7 +24,7 @@ from recsys_lab.studies import batch, results
 from recsys_lab.studies.catalogue import LONG, QUICK, WITHOUT, Item, item_of, items, papers, studies_of, with_studies
 from recsys_lab.studies.code import ROOT
 from recsys_lab.studies.compared import draw_compared
-from recsys_lab.studies.function import function_of, given_as, hints_of
+from recsys_lab.studies.function import function_of, hints_of, option_value
 from recsys_lab.studies.run import run_study
 from recsys_lab.studies.study import Line, Study
 from recsys_lab.studies.verdict import Tolerance, judge, percent
@@ -134,9 +134,9 @@ def test_a_study_without_figures_to_judge_is_a_mistake_of_ours() -> None:
 
 
 def test_options_are_read_by_their_annotation() -> None:
-    assert given_as(list[int], "2,4", "--ranks") == [2, 4] and given_as(str | None, "7", "--root") == "7"
-    with pytest.raises(UserError, match="--seeds: not a whole number; given nine"):
-        given_as(int, "nine", "--seeds")
+    assert option_value(list[int], "2,4", "--ranks") == [2, 4] and option_value(str | None, "7", "--root") == "7"
+    with pytest.raises(UserError, match="--seeds"):
+        option_value(int, "nine", "--seeds")
 
 
 def test_a_study_leaves_its_folder_and_is_known_by_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -224,17 +224,21 @@ def test_an_interrupted_batch_keeps_what_has_ended_and_what_was_there(
     assert not list(runs.rglob("*.before"))
 
 
-def test_what_waits_is_told_in_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_say_how_long_a_batch_takes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     with Waiting([("dmt/figure10", 100.0), ("dmt/table3", None)]) as waiting:
-        for seconds in (1.0, 6.0, 7.0, 40.0, 130.0):
-            waiting.tick(seconds)
+        for now in (1.0, 12.0, 13.0, 130.0):
+            waiting.tick(now)
         waiting.ended(200.0)
-        for seconds in (1.0, 10.0):
-            waiting.tick(seconds)
+        now = 210.0
+        waiting.tick(10.0)
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split(";")[0] for line in lines[:-1]] == [f"dmt/figure10 (1 of 2): {seconds} s of about 100" for seconds in (6, 40, 130)]
-    assert lines[0].endswith("all of them about 2 min more") and lines[-2].endswith("all of them about 20 s more")
-    assert lines[-1] == "dmt/table3 (2 of 2): 10 s of about 20; all of them about 30 s more"  # the machine is half as fast as it was
+    assert lines == [
+        "dmt/figure10 (1 of 2): 12 of 120 s (10%) after 12 s, about 2 min left",
+        "dmt/figure10 (1 of 2): 100 of 120 s (83%) after 130 s, about 20 s left",
+        "dmt/table3 (2 of 2): 110 of 120 s (92%) after 210 s, about 30 s left",  # the machine is half as fast as it was
+    ]
 
 
 def test_the_command_lists_all_and_refuses_what_there_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

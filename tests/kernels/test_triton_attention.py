@@ -15,7 +15,7 @@ from torch.nn.functional import silu
 
 from recsys_lab.kernels import attention
 from recsys_lab.kernels.attention import causal_silu
-from recsys_lab.models import hstu
+from recsys_lab.models.hstu import network
 from tests.models.sequences import NEXT_ITEM, drawn, keyed
 from tests.models.test_hstu import built
 
@@ -68,7 +68,7 @@ def test_it_is_its_formula_forward_and_backward(case: tuple, dtype: torch.dtype)
 def test_a_models_scores_and_gradients_are_those_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     results = []
     for fused in (False, True):
-        monkeypatch.setattr(hstu, "fuses_attention", lambda rows, columns: fused)  # noqa: B023
+        monkeypatch.setattr(network, "fuses_attention", lambda rows, columns: fused)  # noqa: B023
         model = built().to(DEVICE)
         logits = model(None, keyed(drawn(NEXT_ITEM, [11, 0, 1, 8])).to(torch.device(DEVICE)))
         logits.square().sum().backward()

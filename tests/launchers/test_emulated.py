@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launchers import processes
+from launchers import agent, processes
 from launchers.emulated.namespaces import Namespaces
 from launchers.emulated.network import DEVICE, Links, links_of, network
 from recsys_lab.errors import RankLost, UserError
@@ -76,7 +76,7 @@ def run(work, folder: Path, net, hosts: int = 2, ranks_per_host: int = 2, timeou
         processes.rank_variables(rank, world, ranks_per_host, net.address(0), PORT, 1, timeout_s) | {"GLOO_SOCKET_IFNAME": DEVICE}
         for rank in range(world)
     ]
-    return processes.run(work, arguments, folder, ranks, enter=partial(_enter, net.hosts))
+    return agent.run(work, arguments, folder, ranks, enter=partial(_enter, net.hosts))
 
 
 def test_what_crosses_hosts_is_on_the_links_and_nothing_else_is(tmp_path):

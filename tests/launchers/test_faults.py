@@ -43,7 +43,7 @@ class Fault:
     where: int  # the rank that dies, or the host that is cut off
 
     @property
-    def told(self) -> str:
+    def message(self) -> str:
         if self.kind == "cut":
             return f"host {self.where} ("
         return f"rank {self.where} on host {self.where // RANKS_PER_HOST} was lost (killed by SIGKILL)"
@@ -101,8 +101,8 @@ def disturb(words: list[str], folder: Path, cache: Path, fault: Fault, pause_s: 
     _, said = process.communicate(timeout=AT_MOST_S)
     assert time.monotonic() - began < AT_MOST_S
     assert process.returncode == 4, said
-    assert fault.told in said and f"python run.py resume={folder}" in said, said
-    _, left = psutil.wait_procs(family, timeout=10)  # the server that ranks are forked from ends a moment after us
+    assert fault.message in said and f"python run.py resume={folder}" in said, said
+    _, left = psutil.wait_procs(family, timeout=10)  # the agent ends a moment after us
     assert not [p for p in left if p.status() != psutil.STATUS_ZOMBIE]
     earlier = [p for p in psutil.process_iter(["create_time"]) if p.info["create_time"] < when]  # the kernel gives numbers again
     assert not (spaces - namespaces_of([psutil.Process()])) & namespaces_of(earlier)
@@ -128,6 +128,6 @@ def devices_here() -> set[str]:
 
 
 def rank_process(family: list[psutil.Process], rank: int) -> int:
-    """Ranks are forked one after another from one server."""
-    server = next(p for p in family if len(p.children()) == HOSTS * RANKS_PER_HOST)
-    return sorted(p.pid for p in server.children())[rank]
+    """Ranks are forked one after another by the agent."""
+    agent = next(p for p in family if len(p.children()) == HOSTS * RANKS_PER_HOST)
+    return sorted(p.pid for p in agent.children())[rank]

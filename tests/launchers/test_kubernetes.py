@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ import psutil
 import pytest
 import yaml
 
-from launchers import kubernetes
-from launchers.jobset import Pods, jobset
+from launchers import kubernetes, manifest
+from launchers.torchrun import GOES_ON
 from recsys_lab.errors import UserError
 from tests.end_to_end.lines import ROOT, SMALL, bits, environment, line, result
 from tests.launchers.test_torchrun import wait_for_step
@@ -59,47 +58,75 @@ JOBSET = {
         },
     },
 }
-PODS = Pods(8, 4, "registry.example/lab:1", "/opt/lab", "runs", "/mnt/runs", "nvidia.com/gpu", 8, 512.0, 16.0, {"gpu": "h100"}, 3, 29500)
+OPTIONS = {
+    "hosts": 8,
+    "ranks_per_host": 4,
+    "device_kind": "cuda",
+    "image": "registry.example/lab:1",
+    "workdir": "/opt/lab",
+    "claim": "runs",
+    "host_memory_gb": 512.0,
+    "node_selector": {"gpu": "h100"},
+}
 IMAGE = ("launcher.image=registry.example/lab:1", "launcher.claim=runs")
 
 
-def check(made: dict[str, Any]) -> dict[str, Any]:
+@pytest.fixture(autouse=True)
+def no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+
+
+def manifest_of(folder: Path, *words: str, **options: Any) -> dict[str, Any]:
+    """The manifest of a run in `folder` whose command line had `words`."""
+    (folder / ".hydra").mkdir(parents=True, exist_ok=True)
+    (folder / ".hydra" / "overrides.yaml").write_text(yaml.safe_dump(list(words)))
+    assert kubernetes.launch(print, {}, folder, **OPTIONS | options) is None
+    return yaml.safe_load((folder / "kubernetes.yaml").read_text())
+
+
+def check(jobset: dict[str, Any]) -> dict[str, Any]:
     """Validates a manifest; its Job's pod."""
-    jsonschema.validate(made, JOBSET)
-    template = made["spec"]["replicatedJobs"][0]["template"]
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": f"{made['metadata']['name']}-hosts-0"}} | template
+    jsonschema.validate(jobset, JOBSET)
+    template = jobset["spec"]["replicatedJobs"][0]["template"]
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": f"{jobset['metadata']['name']}-hosts-0"}} | template
     kubernetes_validate.validate(job, "1.31", strict=True)
     return template["spec"]["template"]["spec"]
 
 
-def test_pods_use_the_interface_that_is_named_and_else_what_torch_chooses() -> None:
-    def variables(pods: Pods) -> dict[str, str]:
-        return {
-            each["name"]: each["value"] for each in check(jobset("run-1", "r", None, pods, []))["containers"][0]["env"] if "value" in each
-        }
+def test_pods_use_the_interface_that_is_named_and_else_what_torch_chooses(tmp_path: Path) -> None:
+    def variables(**options: Any) -> dict[str, str]:
+        container = check(manifest_of(tmp_path, **options))["containers"][0]
+        return {each["name"]: each["value"] for each in container["env"] if "value" in each}
 
-    assert not [name for name in variables(PODS) if name.endswith("IFNAME")]
-    named = variables(replace(PODS, interface="eth1"))
-    assert named["GLOO_SOCKET_IFNAME"] == named["NCCL_SOCKET_IFNAME"] == "eth1"
+    assert variables() == {GOES_ON: "1"}
+    assert variables(interface="eth1") == {GOES_ON: "1", "GLOO_SOCKET_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "eth1"}
 
 
-def test_the_manifest_is_valid_and_asks_for_the_clusters_devices() -> None:
-    made = jobset("run-1", "research", "gpu", PODS, ["launcher=kubernetes", "model=dcn", "x=$(y)"])
-    pod = check(made)
-    assert made["metadata"]["namespace"] == "research" and made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpu"
-    container, job = pod["containers"][0], made["spec"]["replicatedJobs"][0]["template"]["spec"]
+def test_the_manifest_is_valid_and_asks_for_the_clusters_devices(tmp_path: Path) -> None:
+    folder = tmp_path / "run-1"
+    jobset = manifest_of(folder, "launcher=kubernetes", "model=dcn", "x=$(y)", namespace="research", queue="gpu")
+    pod = check(jobset)
+    assert jobset["metadata"]["namespace"] == "research" and jobset["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpu"
+    container, job = pod["containers"][0], jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
     assert (job["completionMode"], job["completions"], job["parallelism"]) == ("Indexed", 8, 8)
-    assert container["resources"]["limits"] == {"nvidia.com/gpu": "4"} and container["resources"]["requests"]["cpu"] == "32"
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "4"}
+    assert container["resources"]["requests"] == {"cpu": "32", "memory": "512000000000", "nvidia.com/gpu": "4"}
     assert {"--nnodes=8", "--nproc-per-node=4", "--rdzv-endpoint=run-1-hosts-0-0.run-1:29500"} <= set(container["args"])
-    assert container["args"][-1] == "x=$$(y)"  # Kubernetes would put a variable of its own in
+    assert "x=$$(y)" in container["args"]  # Kubernetes would put a variable of its own in
     assert pod["nodeSelector"] == {"gpu": "h100"}
 
 
-def test_a_manifest_with_a_mistake_is_not_valid() -> None:
-    made = jobset("run-1", "research", None, PODS, [])
-    made["spec"]["replicatedJobs"][0]["template"]["spec"]["paralelism"] = 8
+@pytest.mark.parametrize("text", ["on", "x=1e3", "it's: 'a' \"b\" # c", "é😀<&>", "a\nb\n\n c\t", "{{ x }}"])
+def test_no_word_of_the_user_is_read_as_yaml(text: str, tmp_path: Path) -> None:
+    words = check(manifest_of(tmp_path, text, mount="/a: b", namespace="1"))["containers"][0]["args"]
+    assert words[words.index("run.py") + 1 :] == ["launcher=kubernetes", text, f"hydra.run.dir=/a: b/{manifest.name_of(tmp_path)}"]
+
+
+def test_a_manifest_with_a_mistake_is_not_valid(tmp_path: Path) -> None:
+    jobset = manifest_of(tmp_path)
+    jobset["spec"]["replicatedJobs"][0]["template"]["spec"]["paralelism"] = 8
     with pytest.raises(kubernetes_validate.ValidationError):
-        check(made)
+        check(jobset)
 
 
 @pytest.mark.parametrize(
@@ -111,20 +138,18 @@ def test_a_manifest_with_a_mistake_is_not_valid() -> None:
     ],
 )
 def test_names_are_such_as_kubernetes_allows(folder: str, name: str | None) -> None:
-    made = kubernetes.name_of(Path(folder))
-    assert name is None or made == name
-    assert len(made) <= kubernetes.LONGEST_NAME and made[0].isalpha() and set(made) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
-    assert made != kubernetes.name_of(Path(folder + "x"))
+    chosen = manifest.name_of(Path(folder))
+    assert name is None or chosen == name
+    assert len(chosen) <= manifest.LONGEST_NAME and chosen[0].isalpha() and set(chosen) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+    assert chosen != manifest.name_of(Path(folder + "x"))
 
 
-def test_no_image_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RANK", raising=False)
+def test_no_image_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="launcher.image: a pod needs one"):
         kubernetes.launch(print, {}, tmp_path, hosts=1, ranks_per_host=1, device_kind="cuda")
 
 
 def test_kubectl_is_called_only_when_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    monkeypatch.delenv("RANK", raising=False)
     called, run = tmp_path / "called", tmp_path / "run"
     (tmp_path / "kubectl").write_text(f'#!/bin/sh\necho "$@" >> {called}\ngrep -q registry.example "$3" && echo created\n')
     (tmp_path / "kubectl").chmod(0o755)

@@ -50,8 +50,8 @@ def what_listens() -> dict[str, int]:
     for group in (None, half):
         dist.all_reduce(torch.ones(10), group=group)
     dist.barrier()
-    server = psutil.Process(os.getppid())
-    found = listening([server.pid, server.ppid(), *(p.pid for p in server.children(recursive=True))])
+    agent = psutil.Process(os.getppid())
+    found = listening([agent.pid, agent.ppid(), *(p.pid for p in agent.children(recursive=True))])
     dist.barrier()
     return found
 
@@ -63,7 +63,7 @@ def test_a_local_run_listens_on_loopback_only(tmp_path: Path, monkeypatch: pytes
     assert all(on_loopback(address) for address in found), found
 
 
-def test_the_meeting_place_is_held_from_the_first_moment_on() -> None:
+def test_the_port_of_the_rendezvous_is_held_from_the_first_moment_on() -> None:
     with processes.listen_here(4) as listener:
         address = listener.getsockname()
         assert address[0] == "127.0.0.1"

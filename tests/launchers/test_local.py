@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-import run as run_py
 from launchers import processes
 from launchers.local import launch, shared_cores
 from recsys_lab.errors import RankLost, UserError
@@ -150,7 +149,7 @@ def test_how_a_rank_ended_is_waited_for(tmp_path):
 
 
 def test_a_signal_without_a_name_has_its_number():
-    assert processes._how_it_ended(-40) == "killed by signal 40" and processes._how_it_ended(-15) == "killed by SIGTERM"
+    assert processes.how_it_ended(-40) == "killed by signal 40" and processes.how_it_ended(-15) == "killed by SIGTERM"
 
 
 def test_a_rank_that_is_killed_within_its_answer_is_named(tmp_path):
@@ -174,12 +173,3 @@ def test_a_lost_rank_is_named_and_the_others_end(tmp_path):
         if note.exists():
             with pytest.raises(ProcessLookupError):
                 os.kill(int(note.read_text()), 0)
-
-
-def test_only_a_young_process_forks_the_server_of_its_ranks(tmp_path, monkeypatch):
-    """A notebook or a test has computed by then: what a library left in it would be in every rank, and its threads would be missing."""
-    forked = []
-    monkeypatch.setattr(processes, "warm", lambda: forked.append(True))
-    words = ["mode=train", "data=table", f"data.root={tmp_path / 'none'}", "logger=none"]
-    assert run_py.main([*words, f"hydra.run.dir={tmp_path / 'library'}"]) == 2 and not forked
-    assert run_py.main([*words, f"hydra.run.dir={tmp_path / 'program'}"], young=True) == 2 and forked

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import gc
-import importlib
 import os
 import subprocess
 import sys
 
 import pytest
 
-from launchers import preload
 from launchers.processes import SPINS
 
 
@@ -31,11 +28,3 @@ def test_threads_of_numpy_sleep_soon_as_well(own: dict[str, str], expected: str)
     asked = "import sys; import launchers.processes, os; assert 'numpy' not in sys.modules; print(os.environ['OPENBLAS_THREAD_TIMEOUT'])"
     done = subprocess.run([sys.executable, "-c", asked], env=others | own, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == expected
-
-
-def test_what_ranks_need_is_not_searched_for_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither while it is imported nor after; what comes later is."""
-    collected: list[bool] = []
-    monkeypatch.setattr(gc, "freeze", lambda: collected.append(gc.isenabled()))
-    importlib.reload(preload)
-    assert collected == [False] and gc.isenabled()

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from launchers import ray as launcher
-from recsys_lab.base.ranges import check_fields
+from recsys_lab.base.schema import check_fields
 from recsys_lab.errors import UserError
 
 

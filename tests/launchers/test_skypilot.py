@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +16,50 @@ import pytest
 import yaml
 
 from launchers import skypilot
-from launchers.skypilot import Nodes, task
+from launchers.manifest import name_of
 from launchers.torchrun import GOES_ON
 from recsys_lab.errors import UserError
 from tests.end_to_end.lines import SMALL, bits, environment, line, result
 from tests.launchers.test_torchrun import a_port, wait_for_step
 
 SCHEMA = json.loads((Path(__file__).parent / "skypilot_schema.json").read_text())
-NODES = Nodes(8, 4, "H100", 8, 512.0, "aws/us-east-1", True, "registry.example/lab:1", "make env", ".", "runs", "/mnt/runs", 3, 29500)
+OPTIONS = {
+    "hosts": 8,
+    "ranks_per_host": 4,
+    "device_kind": "cuda",
+    "accelerator": "H100",
+    "volume": "runs",
+    "host_memory_gb": 512.0,
+    "infra": "aws/us-east-1",
+    "use_spot": True,
+    "image": "registry.example/lab:1",
+}
 
 
-def check(made: dict[str, Any]) -> dict[str, Any]:
+@pytest.fixture(autouse=True)
+def no_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+
+
+def task_of(folder: Path, *words: str, **options: Any) -> dict[str, Any]:
+    """The task of a run in `folder` whose command line had `words`."""
+    (folder / ".hydra").mkdir(parents=True, exist_ok=True)
+    (folder / ".hydra" / "overrides.yaml").write_text(yaml.safe_dump(list(words)))
+    assert skypilot.launch(print, {}, folder, **OPTIONS | options) is None
+    return yaml.safe_load((folder / "skypilot.yaml").read_text())
+
+
+def check(task: dict[str, Any]) -> dict[str, Any]:
     """Validates a task, and its resources as SkyPilot does, apart."""
-    jsonschema.validate(made, SCHEMA["task"])
-    jsonschema.validate(made["resources"], SCHEMA["resources"])
-    return made
+    jsonschema.validate(task, SCHEMA["task"])
+    jsonschema.validate(task["resources"], SCHEMA["resources"])
+    return task
 
 
-def test_the_task_is_valid_and_asks_for_the_clusters_devices() -> None:
-    made = check(task("run-1", NODES, ["launcher=skypilot", "model=dcn", "x='a b'"]))
-    assert (made["num_nodes"], made["volumes"], made["envs"]) == (8, {"/mnt/runs": "runs"}, {GOES_ON: "1"})
-    assert made["resources"] == {
+def test_the_task_is_valid_and_asks_for_the_clusters_devices(tmp_path: Path) -> None:
+    task = check(task_of(tmp_path / "run-1", "launcher=skypilot", "model=dcn", "x='a b'"))
+    assert (task["name"], task["num_nodes"], task["volumes"], task["envs"]) == ("run-1", 8, {"/mnt/runs": "runs"}, {GOES_ON: "1"})
+    assert task["resources"] == {
         "cpus": "32+",
         "memory": "477+",
         "accelerators": {"H100": 4},
@@ -44,42 +67,44 @@ def test_the_task_is_valid_and_asks_for_the_clusters_devices() -> None:
         "use_spot": True,
         "image_id": "docker:registry.example/lab:1",
     }
-    assert "--nproc-per-node=4" in made["run"] and made["run"].rstrip().endswith("""run.py launcher=skypilot model=dcn 'x='"'"'a b'"'"''""")
+    assert "--nproc-per-node=4" in task["run"] and "--rdzv-id=run-1 " in task["run"]
 
 
-def test_of_a_cpu_and_where_nothing_is_said_nothing_is_asked() -> None:
-    bare = replace(NODES, accelerator=None, host_memory_gb=None, infra=None, use_spot=False, image=None, interface="eth1")
-    made = check(task("run-1", bare, []))
-    assert made["resources"] == {"cpus": "32+"}
-    assert made["envs"] == {GOES_ON: "1", "GLOO_SOCKET_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "eth1"}
+def test_of_a_cpu_and_where_nothing_is_said_nothing_is_asked(tmp_path: Path) -> None:
+    bare = {"device_kind": "cpu", "host_memory_gb": None, "infra": None, "use_spot": False, "image": None, "interface": "eth1"}
+    task = check(task_of(tmp_path, **bare))
+    assert task["resources"] == {"cpus": "32+"}
+    assert task["envs"] == {GOES_ON: "1", "GLOO_SOCKET_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "eth1"}
+
+
+@pytest.mark.parametrize("text", ["on", "x='a b'", 'it\'s: "b" # $HOME', "é😀<&>", "a\nb\n\n c\t", "{{ x }}"])
+def test_no_word_of_the_user_is_read_as_yaml_or_by_the_shell(text: str, tmp_path: Path) -> None:
+    task = check(task_of(tmp_path, text, setup=f"true\n{text}", mount="/a: b", volume="on"))
+    assert task["setup"] == f"true\n{text}" and task["volumes"] == {"/a: b": "on"}
+    words = shlex.split(task["run"])
+    assert words[words.index("run.py") + 1 :] == ["launcher=skypilot", text, f"hydra.run.dir=/a: b/{name_of(tmp_path)}"]
 
 
 @pytest.mark.parametrize(("where", "key", "value"), [((), "num_node", 8), (("resources",), "accelerator", "H100"), ((), "num_nodes", "8")])
-def test_a_task_with_a_mistake_is_not_valid(where: tuple[str, ...], key: str, value: Any) -> None:
-    made = task("run-1", NODES, [])
-    (made[where[0]] if where else made)[key] = value
+def test_a_task_with_a_mistake_is_not_valid(where: tuple[str, ...], key: str, value: Any, tmp_path: Path) -> None:
+    task = task_of(tmp_path)
+    (task[where[0]] if where else task)[key] = value
     with pytest.raises(jsonschema.ValidationError):
-        check(made)
+        check(task)
 
 
 @pytest.mark.parametrize(("missing", "kind"), [("volume", "cpu"), ("accelerator", "cuda")])
-def test_what_a_node_cannot_do_without_is_refused(missing: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RANK", raising=False)
+def test_what_a_node_cannot_do_without_is_refused(missing: str, kind: str, tmp_path: Path) -> None:
     given = {"volume": "runs", "accelerator": "H100"} | {missing: None}
     with pytest.raises(UserError, match=rf"launcher.{missing}: .*given nothing; give launcher.{missing}="):
         skypilot.launch(print, {}, tmp_path, hosts=1, ranks_per_host=1, device_kind=kind, **given)
     assert not list(tmp_path.iterdir())
 
 
-def test_the_task_lies_beside_the_run_with_the_words_of_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.delenv("RANK", raising=False)
-    run = tmp_path / "run"
-    (run / ".hydra").mkdir(parents=True)
-    (run / ".hydra" / "overrides.yaml").write_text("[model=dcn, launcher=skypilot, hydra.run.dir=x]")
-    assert skypilot.launch(print, {}, run, hosts=2, ranks_per_host=2, device_kind="cpu", volume="runs") is None
-    assert f"sky jobs launch {run / 'skypilot.yaml'}" in capsys.readouterr().out
-    made = check(yaml.safe_load((run / "skypilot.yaml").read_text()))
-    assert made["run"].rstrip().endswith("run.py launcher=skypilot model=dcn hydra.run.dir=/mnt/runs/run")
+def test_the_task_lies_beside_the_run_with_the_words_of_its_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    task = check(task_of(tmp_path / "run", "model=dcn", "launcher=skypilot", "hydra.run.dir=x"))
+    assert f"sky jobs launch {tmp_path / 'run' / 'skypilot.yaml'}" in capsys.readouterr().out
+    assert task["run"].rstrip().endswith("run.py launcher=skypilot model=dcn hydra.run.dir=/mnt/runs/run")
 
 
 @pytest.mark.long
@@ -111,8 +136,8 @@ def _end_well(nodes: list[subprocess.Popen]) -> None:
 
 def _nodes(folder: Path, cache: Path) -> list[subprocess.Popen]:
     """The command of each node of the task in `folder`, begun as SkyPilot's agents begin it."""
-    made = check(yaml.safe_load((folder / "skypilot.yaml").read_text()))
-    there = environment(cache) | made["envs"] | {"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_IPS": "127.0.0.1\n127.0.0.1"}
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "cwd": made["workdir"]}
+    task = check(yaml.safe_load((folder / "skypilot.yaml").read_text()))
+    there = environment(cache) | task["envs"] | {"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_IPS": "127.0.0.1\n127.0.0.1"}
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "cwd": task["workdir"]}
     begun = [there | {"SKYPILOT_NODE_RANK": str(node)} for node in (0, 1)]
-    return [subprocess.Popen(["bash", "-c", made["run"]], env=os.environ | variables, **quiet) for variables in begun]
+    return [subprocess.Popen(["bash", "-c", task["run"]], env=os.environ | variables, **quiet) for variables in begun]

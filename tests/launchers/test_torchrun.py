@@ -55,14 +55,14 @@ def wait_for_step(folder: Path, least: int, agent: subprocess.Popen) -> None:
         time.sleep(0.02)
 
 
-def meet_late() -> None:
+def join_late() -> None:
     if dist.get_rank() == 1:
         time.sleep(6)
     dist.all_reduce(torch.ones(1))
 
 
 def join_for_a_second(folder: str) -> None:
-    torchrun.join(meet_late, {}, Path(folder), hosts=1, ranks_per_host=2, timeout_s=1.0)
+    torchrun.join(join_late, {}, Path(folder), hosts=1, ranks_per_host=2, timeout_s=1.0)
 
 
 def test_ranks_that_have_met_wait_as_long_as_the_config_says(tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra.utils import get_class
 from omegaconf import OmegaConf
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from recsys_lab.models import fill_tables, initialise_dense
+from recsys_lab.models.choice import ModelChoice
 from recsys_lab.models.click_model import ModelInputs
+from recsys_lab.models.initial import fill_tables, initialise_dense
 from recsys_lab.tables import Table
 
 CONF = Path(__file__).parents[2] / "conf" / "model"
@@ -36,7 +36,7 @@ def batch(samples: int, seed: int = 0) -> tuple[torch.Tensor, KeyedJaggedTensor]
 
 def built(kind: type, dense_width: int = K, **changes: Any) -> torch.nn.Module:
     """A model of `kind` on TABLES with its first weights of seed 1."""
-    model = kind(ModelInputs(TABLES, dense_width, torch.device("cpu")), **SETTINGS[kind.__name__] | changes)
+    model = kind(**SETTINGS[kind.__name__] | changes).build(ModelInputs(TABLES, dense_width, torch.device("cpu")))
     initialise_dense(model, 1, torch.device("cpu"))
     fill_tables(model.embeddings, TABLES, 1)
     return model
@@ -44,17 +44,15 @@ def built(kind: type, dense_width: int = K, **changes: Any) -> torch.nn.Module:
 
 def with_towers(kind: Any, tables: tuple[Table, ...], dense_width: int, device: str, towers: Any, **keys: Any) -> torch.nn.Module:
     """The model of `kind` with these towers, or without any."""
-    inputs = ModelInputs(tables, dense_width, torch.device(device))
-    return kind.with_towers(inputs, towers, **keys) if towers else kind(inputs, **keys)
+    return kind(**keys).build(ModelInputs(tables, dense_width, torch.device(device), towers))
 
 
 def from_yaml(choice: str, device: str = "meta") -> tuple[torch.nn.Module, int]:
     """The model of conf/model/`choice`.yaml and its K, on 26 tables of 1,000 rows and 13 dense features unless it fixes its own."""
-    settings: Any = OmegaConf.to_container(OmegaConf.create({"model": OmegaConf.load(CONF / f"{choice}.yaml")}), resolve=True)
-    settings = settings["model"]
-    kind = get_class(settings.pop("_target_"))
-    dense_width = 13 if settings["dense_features"] is None else settings["dense_features"]
-    rows = settings["rows"] or [1000] * 26
-    dim = sum(kind.widths(settings["embedding_dim"]))
-    tables = tuple(Table(f"cat_{i}", r, dim, (f"cat_{i}",)) for i, r in enumerate(rows))
-    return kind(ModelInputs(tables, dense_width, torch.device(device)), **settings), dense_width
+    config: Any = OmegaConf.create({"model": OmegaConf.load(CONF / f"{choice}.yaml")})
+    OmegaConf.resolve(config)
+    model = ModelChoice.of(config.model)
+    dense_width = 13 if model.dense_features is None else model.dense_features
+    dim = sum(model.kind.widths(model.embedding_dim))
+    tables = tuple(Table(f"cat_{i}", rows, dim, (f"cat_{i}",)) for i, rows in enumerate(model.rows or [1000] * 26))
+    return model.build(tables, dense_width, torch.device(device)), dense_width

@@ -7,8 +7,10 @@ from typing import Any
 import torch
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
-from recsys_lab.models import Sequence, fill_tables, initialise_dense
 from recsys_lab.models.click_model import ModelInputs
+from recsys_lab.models.initial import fill_tables, initialise_dense
+from recsys_lab.models.sequence import Sequence
+from recsys_lab.models.sequence.network import SequenceNetwork
 from recsys_lab.tables import Table
 
 D = 8
@@ -40,9 +42,9 @@ KINDS: dict[str, tuple[tuple[Table, ...], dict[str, Any]]] = {
 Ids = dict[str, list[list[int]]]
 
 
-def built(tables: tuple[Table, ...] = NEXT_ITEM, seed: int = 1, **changes: Any) -> Sequence:
+def built(tables: tuple[Table, ...] = NEXT_ITEM, seed: int = 1, **changes: Any) -> SequenceNetwork:
     """A model with first weights of `seed`, large enough for differences to show."""
-    model = Sequence(ModelInputs(tables, 0, torch.device("cpu")), **SETTINGS | changes)
+    model = Sequence(**SETTINGS | changes).build(ModelInputs(tables, 0, torch.device("cpu")))
     initialise_dense(model, seed, torch.device("cpu"))
     fill_tables(model.embeddings, tables, seed)
     with torch.no_grad():

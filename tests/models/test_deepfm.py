@@ -13,16 +13,19 @@ from omegaconf import OmegaConf
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from recsys_lab.base.ranges import check_fields
+from recsys_lab.base.schema import check_fields
 from recsys_lab.config import command_line
 from recsys_lab.data.protocol import Feature
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import ModelChoice
-from recsys_lab.models import DCN, describe, fill_tables, initialise_dense
 from recsys_lab.models.click_model import ClickModel, ModelInputs
-from recsys_lab.models.deepfm import DeepFM, second_order
+from recsys_lab.models.dcn import DCN
+from recsys_lab.models.deepfm import DeepFM
+from recsys_lab.models.deepfm.network import DeepFMNetwork, second_order
 from recsys_lab.models.first_order import FirstOrder
+from recsys_lab.models.initial import fill_tables, initialise_dense
 from recsys_lab.models.layers import embedding_bags, feature_names
+from recsys_lab.models.workload import describe
 from recsys_lab.tables import Table
 from tests.models.inputs import FEATURES, D, K, batch
 
@@ -35,15 +38,15 @@ TABLES = (
 CPU = torch.device("cpu")
 
 
-def deepfm(dense_width: int = K, device: torch.device = CPU, **changes) -> DeepFM:
-    model = DeepFM(ModelInputs(TABLES, dense_width, device), **SETTINGS | changes)
+def deepfm(dense_width: int = K, device: torch.device = CPU, **changes) -> DeepFMNetwork:
+    model = DeepFM(**SETTINGS | changes).build(ModelInputs(TABLES, dense_width, device))
     if device == CPU:
         initialise_dense(model, 1, CPU)
         fill_tables(model.embeddings, TABLES, 1)
     return model
 
 
-def by_hand(model: DeepFM, dense: Tensor | None, pooled: Mapping[str, Tensor], sample: int) -> Tensor:
+def by_hand(model: DeepFMNetwork, dense: Tensor | None, pooled: Mapping[str, Tensor], sample: int) -> Tensor:
     """Equations 1 to 4 of the paper for one sample: x_i is 1 for an id, and a dense feature's value."""
     rows = [pooled[feature][sample] for feature in FEATURES]
     if dense is not None:
@@ -181,7 +184,7 @@ def test_a_model_from_the_meta_device_starts_like_any_other():
 )
 def test_sizes_that_do_not_fit_are_the_users_mistake(changes, message):
     with pytest.raises(UserError, match=message):
-        check_fields(changes, "model", DeepFM.__init__)
+        check_fields(changes, "model", DeepFM)
         deepfm(device=torch.device("meta"), **changes)
 
 

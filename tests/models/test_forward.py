@@ -11,10 +11,11 @@ import torchrec.models.dlrm as torchrec_dlrm
 from torch.autograd import gradcheck
 from torchrec.sparse.jagged_tensor import KeyedTensor
 
-from recsys_lab.base.ranges import check_fields
+from recsys_lab.base.schema import check_fields
 from recsys_lab.errors import UserError
-from recsys_lab.models import DCN, DLRM
 from recsys_lab.models.click_model import ModelInputs
+from recsys_lab.models.dcn import DCN
+from recsys_lab.models.dlrm import DLRM
 from recsys_lab.models.first_order import FirstOrder
 from recsys_lab.tables import Table
 from tests.models.inputs import FEATURES, SETTINGS, TABLES, D, K, batch, built
@@ -201,8 +202,8 @@ def test_dropout_follows_torchs_seed_and_rests_in_evaluation(kind):
 @pytest.mark.parametrize("kind", [DLRM, DCN])
 def test_sizes_that_do_not_fit_are_the_users_mistake(kind, changes, message):
     with pytest.raises(UserError, match=message):
-        check_fields(changes, "model", kind.__init__)
-        kind(ModelInputs(TABLES, K, torch.device("meta")), **SETTINGS[kind.__name__] | changes)
+        check_fields(changes, "model", kind)
+        kind(**SETTINGS[kind.__name__] | changes).build(ModelInputs(TABLES, K, torch.device("meta")))
 
 
 def test_cross_layers_need_a_rank():
@@ -212,7 +213,7 @@ def test_cross_layers_need_a_rank():
 
 def test_a_sequence_feature_is_refused():
     with pytest.raises(UserError, match="table clicks: .*pooling none"):
-        DCN(ModelInputs((Table("clicks", 9, D, ("clicks",), pooling="none"),), 0, torch.device("meta")), **SETTINGS["DCN"])
+        DCN(**SETTINGS["DCN"]).build(ModelInputs((Table("clicks", 9, D, ("clicks",), pooling="none"),), 0, torch.device("meta")))
 
 
 @pytest.mark.parametrize("kind", [DLRM, DCN])

@@ -13,7 +13,9 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection, Embedding
 
 from recsys_lab.executor.compute import compute_in
 from recsys_lab.executor.dense_weights import in_model_format
-from recsys_lab.models import DCN, DLRM, layer_norm
+from recsys_lab.models import layer_norm
+from recsys_lab.models.dcn import DCN
+from recsys_lab.models.dlrm import DLRM
 from recsys_lab.models.layer_norm import LayerNorm
 from tests.models import inputs, test_xlrm
 

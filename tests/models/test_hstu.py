@@ -9,19 +9,21 @@ import pytest
 import torch
 from torch.nn.functional import layer_norm, linear, silu
 
-from recsys_lab.base.ranges import check_fields
+from recsys_lab.base.schema import check_fields
 from recsys_lab.errors import UserError
-from recsys_lab.models import describe, fill_tables, hstu, initialise_dense
 from recsys_lab.models.click_model import ModelInputs
-from recsys_lab.models.hstu import HSTU
+from recsys_lab.models.hstu import HSTU, network
+from recsys_lab.models.hstu.network import HSTUNetwork
+from recsys_lab.models.initial import fill_tables, initialise_dense
+from recsys_lab.models.workload import describe
 from recsys_lab.tables import Table
 from tests.models.sequences import CLICK, NEXT_ITEM, D, drawn, keyed
 
 SIZES: dict[str, Any] = {"max_length": 12, "blocks": 2, "heads": 2, "attention_dim": 3, "linear_dim": 5}
 
 
-def built(tables: tuple[Table, ...] = NEXT_ITEM, dim: int = D, **changes: Any) -> HSTU:
-    model = HSTU(ModelInputs(tables, 0, torch.device("cpu")), **{"embedding_dim": dim, "objective": "next_item"} | SIZES | changes)
+def built(tables: tuple[Table, ...] = NEXT_ITEM, dim: int = D, **changes: Any) -> HSTUNetwork:
+    model = HSTU(**{"embedding_dim": dim, "objective": "next_item"} | SIZES | changes).build(ModelInputs(tables, 0, torch.device("cpu")))
     initialise_dense(model, 1, torch.device("cpu"))
     fill_tables(model.embeddings, tables, 1)
     with torch.no_grad():
@@ -35,7 +37,7 @@ def normed(rows: torch.Tensor, module: torch.nn.LayerNorm) -> torch.Tensor:
     return layer_norm(rows, module.normalized_shape, module.weight, module.bias)
 
 
-def by_hand(model: HSTU, ids: dict, sample: int) -> torch.Tensor:
+def by_hand(model: HSTUNetwork, ids: dict, sample: int) -> torch.Tensor:
     """Equations 1 to 3 for one sample, head by head, place by place."""
     tables = {name: t.name for t in NEXT_ITEM for name in t.features}
     vectors = [model.embeddings.embeddings[tables[n]].weight[torch.tensor(ids[n][sample])] for n in ("item", "category", "time")]
@@ -88,7 +90,7 @@ def test_a_long_history_is_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> No
     """Blocks of three rows, the last of them cut short, give what one block of all rows gives. So do gradients."""
     found = []
     for rows in (256, 3):
-        monkeypatch.setattr(hstu, "ROWS_AT_ONCE", rows)
+        monkeypatch.setattr(network, "ROWS_AT_ONCE", rows)
         model = built().double()
         logits = model(None, keyed(drawn(NEXT_ITEM, [11, 1, 8])))
         logits.square().sum().backward()
@@ -152,7 +154,7 @@ def test_it_learns_what_follows_what() -> None:
 
 
 def test_its_cost_is_counted_without_weights() -> None:
-    model = HSTU(ModelInputs(NEXT_ITEM, 0, torch.device("meta")), **{"embedding_dim": D, "objective": "next_item"} | SIZES)
+    model = HSTU(**{"embedding_dim": D, "objective": "next_item"} | SIZES).build(ModelInputs(NEXT_ITEM, 0, torch.device("meta")))
     cost = describe(model, 0, {name: 6.0 for table in NEXT_ITEM for name in table.features})
     assert cost.forward_flops_per_sample > 2 * 6 * sum(m.weight.numel() for m in model.modules() if isinstance(m, torch.nn.Linear)) * 0.9
     assert cost.dense_parameters == sum(p.numel() for name, p in model.named_parameters() if not name.startswith("embeddings."))
@@ -169,5 +171,5 @@ def test_its_cost_is_counted_without_weights() -> None:
 )
 def test_what_cannot_be_is_one_line(tables: tuple[Table, ...], changes: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        check_fields(changes, "model", HSTU.__init__)
+        check_fields(changes, "model", HSTU)
         built(tables, **changes)

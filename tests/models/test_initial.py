@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from recsys_lab import kernels
-from recsys_lab.models import DCN, DLRM, fill_tables, initialise_dense
 from recsys_lab.models.click_model import ModelInputs
+from recsys_lab.models.dcn import DCN
+from recsys_lab.models.dlrm import DLRM
+from recsys_lab.models.initial import fill_tables, initialise_dense
 from recsys_lab.models.table_weights import initial_rows, initial_weight
 from recsys_lab.tables import Table
 from tests.models.inputs import SETTINGS, TABLES, K, batch, built
@@ -87,7 +89,7 @@ def test_seeds_and_tables_differ():
 @pytest.mark.parametrize("kind", [DLRM, DCN])
 def test_a_model_from_the_meta_device_starts_like_any_other(kind):
     direct = built(kind, normalise_vectors=True)
-    model = kind(ModelInputs(TABLES, K, torch.device("meta")), **SETTINGS[kind.__name__], normalise_vectors=True)
+    model = kind(**SETTINGS[kind.__name__], normalise_vectors=True).build(ModelInputs(TABLES, K, torch.device("meta")))
     assert all(p.is_meta for p in model.parameters())
     torch.manual_seed(99)  # the state of the generator must not matter, nor be moved
     state = torch.get_rng_state()
@@ -103,13 +105,8 @@ def test_a_model_from_the_meta_device_starts_like_any_other(kind):
 
 def test_cross_layers_start_as_torchrecs():
     """Xavier normal, zero bias: variance 2 / (in + out)."""
-    model = DCN(
-        ModelInputs((Table("t", 5, 64, ("t",)),), 0, None),
-        embedding_dim=64,
-        bottom_layers=[64],
-        cross_layers=4,
-        cross_rank=36,
-        over_layers=[1],
+    model = DCN(embedding_dim=64, bottom_layers=[64], cross_layers=4, cross_rank=36, over_layers=[1]).build(
+        ModelInputs((Table("t", 5, 64, ("t",)),), 0, None)
     )
     initialise_dense(model, 5, torch.device("cpu"))
     weights = torch.cat([w.weight.flatten() for w in [*model.cross.down, *model.cross.up]])

@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import gelu
 
-from recsys_lab.base.ranges import check_fields
+from recsys_lab.base.schema import check_fields
 from recsys_lab.errors import UserError
-from recsys_lab.models import Sequence, describe
 from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.jagged import Places
+from recsys_lab.models.sequence import Sequence
+from recsys_lab.models.sequence.network import SequenceNetwork
+from recsys_lab.models.workload import describe
 from recsys_lab.tables import Table
 from tests.models.sequences import CLICK, KINDS, NEXT_ITEM, SETTINGS, D, built, drawn, keyed
 
@@ -95,7 +97,7 @@ def test_gradients_are_finite_where_histories_are_empty(kind: str) -> None:
     assert all(p.grad is None or torch.isfinite(p.grad).all() for p in model.parameters())
 
 
-def rows_by_hand(model: Sequence, ids: dict, names: tuple[str, ...], sample: int) -> torch.Tensor:
+def rows_by_hand(model: SequenceNetwork, ids: dict, names: tuple[str, ...], sample: int) -> torch.Tensor:
     """The history of one sample [L, D] before attention."""
     table = {name: t.name for t in (*NEXT_ITEM, *CLICK) for name in t.features}
     total = sum(model.embeddings.embeddings[table[n]].weight[torch.tensor(ids[n][sample])] for n in names)
@@ -111,7 +113,7 @@ def linear(x: torch.Tensor, module: torch.nn.Linear) -> torch.Tensor:
     return torch.einsum("ld,od->lo", x, module.weight) + module.bias
 
 
-def transformer_by_hand(model: Sequence, rows: torch.Tensor) -> torch.Tensor:
+def transformer_by_hand(model: SequenceNetwork, rows: torch.Tensor) -> torch.Tensor:
     """One sample, head by head, place by place."""
     heads = SETTINGS["heads"]
     for block in model.blocks:
@@ -206,20 +208,20 @@ def test_a_longer_history_than_the_places_is_read() -> None:
 )
 def test_what_cannot_be_built_is_the_users_mistake(tables, changes, message) -> None:
     with pytest.raises(UserError, match=message):
-        check_fields(changes, "model", Sequence.__init__)
-        Sequence(ModelInputs(tables, 0, torch.device("meta")), **SETTINGS | changes)
+        check_fields(changes, "model", Sequence)
+        Sequence(**SETTINGS | changes).build(ModelInputs(tables, 0, torch.device("meta")))
 
 
 def test_dense_values_are_refused() -> None:
     with pytest.raises(UserError, match="no dense values"):
-        Sequence(ModelInputs(NEXT_ITEM, 13, torch.device("meta")), **SETTINGS)
+        Sequence(**SETTINGS).build(ModelInputs(NEXT_ITEM, 13, torch.device("meta")))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_cost_by_hand(kind: str) -> None:
     """Twice the multiply-adds of every layer on the rows it sees, and those of attention on the square, or the line, of a sample."""
     tables, changes = KINDS[kind]
-    model = Sequence(ModelInputs(tables, 0, torch.device("meta")), **SETTINGS | changes)
+    model = Sequence(**SETTINGS | changes).build(ModelInputs(tables, 0, torch.device("meta")))
     length = 6
     cost = describe(model, 0, {name: length for table in tables for name in table.features if "candidate" not in name})
     transformer = length * sum(m.weight.numel() for m in model.blocks.modules() if isinstance(m, torch.nn.Linear))

@@ -13,12 +13,14 @@ from torch.autograd import gradcheck
 from recsys_lab.config import command_line
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import ModelChoice
-from recsys_lab.models import DCN, DLRM, describe, fill_tables, initialise_dense
-from recsys_lab.models.dcn import DCNTower, DCNTowers
-from recsys_lab.models.dlrm import DLRMTower, DLRMTowers
+from recsys_lab.models.dcn import DCN, DCNTowers
+from recsys_lab.models.dcn.network import DCNTower
+from recsys_lab.models.dlrm import DLRM, DLRMTowers
+from recsys_lab.models.dlrm.network import DLRMNetwork, DLRMTower
 from recsys_lab.models.first_order import FirstOrder
+from recsys_lab.models.initial import fill_tables, initialise_dense
 from recsys_lab.models.layers import FEW_VECTORS, MANY_SAMPLES, dot_interaction, dots_of_all, dots_of_pairs
-from recsys_lab.models.workload import describe_towers
+from recsys_lab.models.workload import describe, describe_towers
 from recsys_lab.tables import Table
 from tests.models.inputs import FEATURES, SETTINGS, TABLES, D, K, batch, with_towers
 
@@ -72,7 +74,7 @@ def tower_by_hand(module, embeddings):
 def score_by_hand(model, dense, vectors):
     """One sample: the dense part's vector and the towers', all of D."""
     bottom = model.bottom(dense)
-    if isinstance(model, DLRM):
+    if isinstance(model, DLRMNetwork):
         dots = [a @ b for a, b in combinations([bottom, *vectors], 2)]
         return model.over(torch.cat([bottom, torch.stack(dots)]))[0]
     return model.over(model.cross(torch.cat([bottom, *vectors])))[0]

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from recsys_lab.models import DCN, DLRM, describe
 from recsys_lab.models.click_model import ModelInputs
-from recsys_lab.models.deepfm import DeepFM
+from recsys_lab.models.dcn import DCN
+from recsys_lab.models.deepfm.network import DeepFMNetwork
+from recsys_lab.models.dlrm import DLRM
+from recsys_lab.models.dlrm.network import DLRMNetwork
+from recsys_lab.models.workload import describe
 from recsys_lab.units import MIB
 from tests.models.inputs import CONF, SETTINGS, TABLES, D, K, built, from_yaml
 
@@ -41,10 +44,10 @@ def test_cost_by_hand(choice):
     model, dense_width = from_yaml(choice)
     cost = describe(model, dense_width)
     forward = 2 * sum(m.weight.numel() for m in model.modules() if isinstance(m, torch.nn.Linear))
-    if isinstance(model, DLRM):
+    if isinstance(model, DLRMNetwork):
         forward += 2 * (len(model.features) + 1) ** 2 * model.bottom[-2].out_features
     assert cost.forward_flops_per_sample == forward
-    without_gradient = 0 if isinstance(model, DeepFM) else 2 * model.bottom[0].weight.numel()  # DeepFM has no bottom MLP
+    without_gradient = 0 if isinstance(model, DeepFMNetwork) else 2 * model.bottom[0].weight.numel()  # DeepFM has no bottom MLP
     assert cost.backward_flops_per_sample == 2 * forward - without_gradient
 
 
@@ -54,7 +57,7 @@ def test_activations_grow_with_the_layers_not_with_the_samples(kind):
     layers = SETTINGS[kind.__name__]["over_layers"]
 
     def kept(over_layers):
-        model = kind(ModelInputs(TABLES, K, torch.device("meta")), **SETTINGS[kind.__name__] | {"over_layers": over_layers})
+        model = kind(**SETTINGS[kind.__name__] | {"over_layers": over_layers}).build(ModelInputs(TABLES, K, torch.device("meta")))
         return describe(model, K).activation_bytes_per_sample
 
     assert kept([layers[0], 96, *layers[1:]]) - kept(layers) == 4 * 96
@@ -62,7 +65,7 @@ def test_activations_grow_with_the_layers_not_with_the_samples(kind):
 
 
 def test_without_dense_features():
-    model = DCN(ModelInputs(TABLES, 0, torch.device("meta")), **SETTINGS["DCN"])
+    model = DCN(**SETTINGS["DCN"]).build(ModelInputs(TABLES, 0, torch.device("meta")))
     cost = describe(model, 0)
     assert model.bottom is None
     width = 4 * D

@@ -7,11 +7,13 @@ from itertools import combinations
 import pytest
 import torch
 
-from recsys_lab.base.ranges import check_fields
+from recsys_lab.base.schema import check_fields
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import of_words
-from recsys_lab.models import describe, fill_tables, initialise_dense
-from recsys_lab.models.xlrm import XLRM, InteractionLayer, XLRMTowers
+from recsys_lab.models.initial import fill_tables, initialise_dense
+from recsys_lab.models.workload import describe
+from recsys_lab.models.xlrm import XLRM, XLRMTowers
+from recsys_lab.models.xlrm.network import InteractionLayer
 from tests.models.inputs import FEATURES, TABLES, D, K, batch, with_towers
 
 SETTINGS = {
@@ -168,7 +170,7 @@ def test_it_brings_the_formats_with_which_it_fits(experiment):
 )
 def test_sizes_that_cannot_be(changes, message):
     with pytest.raises(UserError, match=message):
-        check_fields(changes, "model", XLRM.__init__)
+        check_fields(changes, "model", XLRM)
         built(TOWERS, device="meta", **changes)
 
 

@@ -24,6 +24,7 @@ SOURCES = (
     "conf/config.yaml",
     "conf/cluster/h100x64.yaml",
     "launchers/local.py",
+    "launchers/kubernetes.yaml.j2",
     "hydra_plugins/recsys_lab_search.py",
     "experiments/dmt/command.py",
     "requirements/cpu.txt",

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from recsys_lab.config.schema import build
 from recsys_lab.errors import UserError
-from recsys_lab.models.click_model import ModelInputs
+from recsys_lab.models.choice import ModelChoice
 from recsys_lab.models.workload import describe
 from recsys_lab.plan import ShardingPlan, Step, Steps
 from recsys_lab.plan.lower import lower
@@ -154,7 +153,7 @@ def test_volumes_are_those_of_the_cpu_paper(
     OmegaConf.resolve(config)
     keys = config.model
     tables = tuple(Table(f"t{i}", rows, keys.embedding_dim, (f"f{i}",)) for i, rows in enumerate(keys.rows))
-    module = build(keys, ModelInputs(tables, keys.dense_features, torch.device("meta")))
+    module = ModelChoice.of(keys).build(tables, keys.dense_features, torch.device("meta"))
     cost = describe(module, keys.dense_features)
     sharding = plan(("table_wise",), sockets, 1, tables)
     statistics = access(tables, dict.fromkeys((f"f{i}" for i in range(len(tables))), 1.0))

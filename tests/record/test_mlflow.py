@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
-from recsys_lab.base.ranges import check_fields
+from recsys_lab.base.packages import missing
+from recsys_lab.base.schema import checked, schema_of
 from recsys_lab.errors import UserError
 from recsys_lab.record import mlflow_run
+from recsys_lab.record.run_folder import flat
 
 
-def test_without_mlflow_one_line_says_what_to_install_and_nothing_is_written(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "mlflow", None)
-    with pytest.raises(UserError, match=r"^logger: mlflow is not installed; given mlflow; pip install .*\[mlflow\]', or use logger=csv$"):
-        mlflow_run.start(tmp_path, {}, "x")
-    assert not list(tmp_path.iterdir())
+def test_what_mlflow_needs_is_declared_and_so_refused_where_it_is_not_installed(monkeypatch):
+    monkeypatch.setattr("recsys_lab.base.packages.is_there", lambda name: name != "mlflow")
+    assert missing(mlflow_run.start) == mlflow_run.MLFLOW
 
 
 @pytest.mark.parametrize(
@@ -30,13 +28,13 @@ def test_without_mlflow_one_line_says_what_to_install_and_nothing_is_written(tmp
 )
 def test_what_mlflow_would_not_take_is_refused(key, value):
     with pytest.raises(UserError, match=f"logger.{key}"):
-        check_fields({key: value}, "logger", mlflow_run.start)
+        checked({key: value}, schema_of(mlflow_run.start), "logger")
 
 
 def test_parameters_have_the_path_of_their_key_in_characters_that_mlflow_takes():
     config = {"model": {"dropout": 0.1, "layers": [64, 1]}, "tags": {}, "data": {"columns": {"price (EUR)": "dense"}}}
-    found = {mlflow_run._key(key): value for key, value in mlflow_run._flat(config)}
-    assert found == {"model.dropout": 0.1, "model.layers": [64, 1], "tags": {}, "data.columns.price _EUR_": "dense"}
+    params = {mlflow_run._key(key): value for key, value in flat(config).items()}
+    assert params == {"model.dropout": 0.1, "model.layers": [64, 1], "tags": {}, "data.columns.price _EUR_": "dense"}
 
 
 def test_a_password_is_in_no_message():

@@ -59,13 +59,13 @@ def test_what_stands_where_a_file_is_to_be_written_or_read(tmp_path: Path, name:
         with pytest.raises(UserError, match=f"x: not a file that can be read; {says}"):
             reads(tmp_path / "x")
     if name != "a folder":
-        with pytest.raises(UserError, match="cannot write; given "):
+        with pytest.raises(UserError, match="cannot write"):
             out_folder(str(tmp_path / "x"), "--out")
 
 
 def test_below_a_file_and_names_that_are_too_long(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(UserError, match=r"file/a/b: cannot write; given .*file is a file"):
+    with pytest.raises(UserError, match="file/a/b: cannot write: Not a directory"):
         out_file(f"{tmp_path}/file/a/b", "--out")
     with pytest.raises(UserError, match="cannot write; given file name too long"):
         out_file(f"{tmp_path}/{'x' * 300}", "--out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -44,16 +45,24 @@ def test_an_error_before_a_run_has_begun_leaves_nothing_and_one_after_it_leaves_
         assert (tmp_path / "run" / "config.yaml").is_file() == begun == (tmp_path / "run").is_dir()
 
 
-def test_a_lock_is_let_go_though_its_file_is_another_by_now(tmp_path):
-    """Who removed it by hand let a second process in; the first must not take that one's away."""
+def test_a_second_process_is_refused_until_the_first_ends(tmp_path):
     with Ownership.of(tmp_path):
-        (tmp_path / LOCK_FILE).unlink()
-        second = Ownership.of(tmp_path)
-    assert (tmp_path / LOCK_FILE).exists()
-    with pytest.raises(UserError, match="another run has this folder"):
-        Ownership.of(tmp_path)
-    second.withdraw()
-    assert os.listdir(tmp_path) == []
+        with pytest.raises(UserError, match=f"another run has this folder; given process {os.getpid()} on"):
+            Ownership.of(tmp_path)
+        assert (tmp_path / LOCK_FILE).exists()
+    with Ownership.of(tmp_path) as ownership:
+        assert not ownership.after_kill
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks(tmp_path, monkeypatch, number):
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with Ownership.of(tmp_path / "run") as ownership:
+        ownership.begun = True
+    assert os.listdir(tmp_path / "run") == []
 
 
 def test_what_is_removed_is_what_runs_write_and_nothing_that_looks_alike(tmp_path):

@@ -6,34 +6,39 @@ from typing import Any
 
 from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.report import plan_map as module
-from recsys_lab.report.plan_map import KINDS, MOST_TABLES, plan_map
+from recsys_lab.report.charts import Chart
+from recsys_lab.report.plan_map import MOST_TABLES, plan_map
 from recsys_lab.tables import Table
 from tests.record.fake_run import make_plan
+from tests.report.drawn import tips, words
 
 
-def cells(plan: ShardingPlan) -> dict[tuple[str, int], tuple[str, str]]:
-    """(column, rank) -> how often it is stored, and what hovering says."""
-    heat: dict[str, Any] = plan_map(plan, "map").data[0]
-    kinds = [kind for kind, _ in KINDS.values()]
-    return {
-        (name.rstrip("\u200b"), rank): (kinds[heat["z"][y][x]], heat["customdata"][y][x])
-        for y, rank in enumerate(heat["y"])
-        for x, name in enumerate(heat["x"])
-        if heat["z"][y][x] is not None
-    }
+def boxes(chart: Chart) -> dict[tuple[str, str, int], str]:
+    """(table, how often it is stored, rank) -> its part there."""
+    parts = {}
+    for said in tips(chart):
+        head, *lines = said.split("\n")
+        for line in lines:
+            place, _, part = line.partition(": ")
+            parts[head.split(", ")[0], head.split(", ")[-1], int(place.split(",")[0].removeprefix("rank "))] = part
+    return parts
 
 
-def test_a_table_has_a_cell_on_every_rank_that_holds_it_and_no_other() -> None:
+def test_a_table_has_a_box_on_every_rank_that_holds_it_and_no_other(monkeypatch: Any) -> None:
+    monkeypatch.setattr(module, "MOST_BOXES", 64)
     plan = make_plan(8, 8, scale=100)
     there = {(p.table, rank) for p in plan.placements for shard in p.shards for rank in shard.ranks}
-    shown = cells(plan)
-    assert set(shown) == there and {rank for _, rank in shown} == set(range(64))
-    assert shown["cat_4", 63] == (
-        "on every rank",
-        "<b>cat_4</b>, 63 rows x 64, data parallel<br>rank 63, host 7<br>rows 0 to 63, 16.1 kB, on every rank",
-    )
+    shown = boxes(plan_map(plan, "map"))
+    assert {(table, rank) for table, _, rank in shown} == there and len(shown) == len(there)
+    assert shown["cat_4", "on every rank", 63] == "rows 0 to 63, 16.1 kB"
     shard = plan.placements[0].shards[9]
-    assert f"rank 9, host 1<br>rows {shard.row_start:,} to {shard.row_stop:,}, " in shown["cat_0", 9][1] and shown["cat_0", 9][0] == "once"
+    assert shown["cat_0", "once", 9].startswith(f"rows {shard.row_start:,} to {shard.row_stop:,}, ")
+
+
+def test_of_many_ranks_neighbours_are_one_box() -> None:
+    chart = plan_map(make_plan(8, 8, scale=100), "map")
+    (everywhere,) = [said for said in tips(chart) if said.startswith("cat_4,")]
+    assert everywhere.split("\n")[1:] == ["rank 0, host 0: rows 0 to 63, 16.1 kB", "rank 63, host 7: rows 0 to 63, 16.1 kB"]
 
 
 def tiered() -> ShardingPlan:
@@ -48,13 +53,11 @@ def tiered() -> ShardingPlan:
 
 
 def test_a_table_in_tiers_has_a_column_a_tier() -> None:
-    shown = cells(tiered())
-    assert len(shown) == 12 and {(name, kind) for (name, _), (kind, _) in shown.items()} == {
-        ("t, on every rank", "on every rank"),
-        ("t, once in every host", "once in every host"),
-        ("t, once", "once"),
-    }
-    assert "rows 550 to 1,000" in shown["t, once in every host", 3][1]
+    chart = plan_map(tiered(), "map")
+    shown = boxes(chart)
+    assert len(shown) == 12 and {kind for _, kind, _ in shown} == {"on every rank", "once in every host", "once"}
+    assert {"t, on every rank", "t, once in every host", "t, once"} <= set(words(chart))
+    assert shown["t", "once in every host", 3].startswith("rows 550 to 1,000")
 
 
 def test_what_is_left_out_is_said(monkeypatch: Any) -> None:
@@ -63,7 +66,7 @@ def test_what_is_left_out_is_said(monkeypatch: Any) -> None:
     plan = ShardingPlan("x", 8, 8, tables, placements)
     chart = plan_map(plan, "map")
     assert chart.note.startswith(f"The {MOST_TABLES} largest of {len(tables)} tables, a line a rank.")
-    assert chart.data[0]["x"][0].startswith("t3") and len(chart.data[0]["y"]) == 64
+    assert not {"t0", "t1", "t2"} & set(words(chart)) and "t3" in words(chart) and len(tips(chart)) == MOST_TABLES
     monkeypatch.setattr(module, "MOST_CELLS", 6000)
     chart = plan_map(plan, "map")
-    assert chart.data[0]["y"] == list(range(0, 64, 8)) and "a line a host, its first rank" in chart.note
+    assert {rank % 8 for *_, rank in boxes(chart)} == {0} and "a line a host, its first rank" in chart.note

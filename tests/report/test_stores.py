@@ -14,6 +14,7 @@ from recsys_lab.record.run_folder import Run, read_run
 from recsys_lab.report.page import write_page
 from recsys_lab.report.stores import curve_words, store_curve, stores, stores_here
 from tests.record.fake_run import make_plan, make_result, write_run
+from tests.report.drawn import tips, words
 
 FACTS = [
     StoreFacts("cat_0", DISK_CACHED, LFU, 0.125, 0.0016, 0.82, 112_500.0),
@@ -69,16 +70,17 @@ def test_the_curve_marks_the_plan_and_the_smallest_useful_cache(tmp_path: Path) 
     run = run_with(tmp_path / "run")
     chart = store_curve(run)
     assert chart is not None and "simulated, h100x64" in chart.title
-    line, own, useful = chart.data
-    assert (own["name"], own["x"], useful["name"], useful["x"]) == ("this plan", [6], "the smallest useful cache", [4])
-    assert line["x"] == [1, 2, 4, 6, 10] and chart.layout["xaxis"]["ticktext"][0] == "1.0 GB<br>10.0%"
+    said = {tip.split("\n")[0]: tip for tip in tips(chart)}
+    assert said["this plan"].split("\n")[1].startswith("6.0 GB a rank")
+    assert said["the smallest useful cache"].split("\n")[1].startswith("4.0 GB a rank")
+    assert len(tips(chart)) == len(POINTS) + 2 and "1.0 GB" in words(chart) and "10.0%" in words(chart)
     assert curve_words(POINTS).startswith(
         "This plan: 6.0 GB a rank, 60.0% of rows cached, 20.0 ms. The least memory that works: 1.0 GB a rank"
     )
     page = write_page(run.folder).read_text()
-    assert 'data-chart="store-curve"' in page and "Tables larger than memory" in page
-    best = [point(1, 20.0, True), point(10, 20.0)]
-    assert len(store_curve(replace(run, stores={"cluster": "c", "profile": "p", "points": best})).data) == 2  # type: ignore[union-attr]
+    assert '<figure id="store-curve"' in page and "Tables larger than memory" in page
+    best = store_curve(replace(run, stores={"cluster": "c", "profile": "p", "points": [point(1, 20.0, True), point(10, 20.0)]}))
+    assert best is not None and "this plan, the smallest useful cache" in words(best)
 
 
 def test_a_plan_in_words_says_where_rows_are() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from recsys_lab.report.timeline_chart import timeline_charts
+from tests.report.drawn import tips, words
 
 INPUT = {"phase": "input", "bytes per rank (max)": 2e6, "group": "0-63", "bound by": "links between hosts"}
 TRACE = {
@@ -26,15 +27,14 @@ TRACE = {
 }
 
 
-def test_a_bar_is_as_long_as_its_step_and_stands_where_it_begins() -> None:
+def test_a_step_stands_where_it_begins_and_hovering_says_its_figures() -> None:
     timeline, _ = timeline_charts(TRACE)
     assert timeline.title == "simulated: the slowest rank, 2.000 ms"
-    assert {trace["name"]: (trace["base"], trace["x"]) for trace in timeline.data} == {"input": ([0.0], [0.5]), "forward": ([0.5], [1.5])}
-    assert timeline.data[0]["customdata"] == [
-        "<b>row_wise.ids&lt;b&gt;</b><br>0.500 ms, from 0.000 to 0.500<br>2.0 MB of the rank with most<br>group: 0-63"
-        "<br>bound by: links between hosts"
+    assert tips(timeline) == [
+        "row_wise.ids<b>\n0.500 ms, from 0.000 to 0.500\n2.0 MB of the rank with most\ngroup: 0-63\nbound by: links between hosts",
+        "forward\n1.500 ms, from 0.500 to 2.000\nbound by: arithmetic",
     ]
-    assert "dense gradients" not in str(timeline.layout)  # an empty line
+    assert {"compute", "input", "forward"} <= set(words(timeline)) and "dense gradients" not in words(timeline)  # an empty line
 
 
 def test_the_host_is_a_row_of_the_timeline_and_bounds_nothing() -> None:
@@ -44,20 +44,20 @@ def test_the_host_is_a_row_of_the_timeline_and_bounds_nothing() -> None:
     ]
     timeline, bounds = timeline_charts({"traceEvents": [*TRACE["traceEvents"], *host]})
     assert timeline.title == "simulated: the slowest rank, 7.600 ms" and "runs ahead" in timeline.note
-    own = next(trace for trace in timeline.data if trace["name"] == "host launch")
-    assert own["x"] == [7.6] and own["customdata"] == ["<b>launch x</b><br>7.600 ms, from 0.000 to 7.600<br>kernels: 9"]
-    assert "launch x" not in str(bounds.data)
+    assert "launch x\n7.600 ms, from 0.000 to 7.600\nkernels: 9" in tips(timeline) and "host launch" in words(timeline)
+    assert not [said for said in tips(bounds) if "launch x" in said]
 
 
 def test_the_time_before_the_first_step_is_part_of_the_iteration() -> None:
     timeline, _ = timeline_charts({"otherData": {"origin": "simulated"}, **TRACE})
-    assert timeline.title == "simulated: the slowest rank, 3.000 ms" and timeline.data[0]["base"] == [1.0]
+    assert timeline.title == "simulated: the slowest rank, 3.000 ms" and "from 1.000 to 1.500" in tips(timeline)[0]
 
 
 def test_the_longest_steps_come_first_and_say_what_bounds_them() -> None:
     _, bounds = timeline_charts(TRACE)
-    assert [name.rstrip("\u200b") for name in bounds.layout["yaxis"]["categoryarray"]] == ["row_wise<br>ids&lt;b&gt;", "forward"]
-    assert {trace["name"]: trace["x"] for trace in bounds.data} == {"links between hosts, 0.50 ms": [0.5], "arithmetic, 1.50 ms": [1.5]}
+    assert [said.split("\n")[0] for said in tips(bounds)] == ["forward", "row_wise.ids<b>"]
+    shown = words(bounds)
+    assert {"links between hosts, 0.50 ms", "arithmetic, 1.50 ms", "row_wise", "ids<b>", "forward"} <= set(shown)
 
 
 def test_a_trace_of_an_earlier_version_has_a_timeline_alone() -> None:

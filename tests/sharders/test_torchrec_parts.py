@@ -172,9 +172,7 @@ def test_a_later_pattern_wins_and_one_without_a_table_is_refused() -> None:
     force = {"t*": "row_wise", "t[12]": "table_wise", "t2": "row_wise"}
     schemes = forced_schemes(tables, force, ("row_wise", "table_wise"), "no")
     assert schemes == {f"t{i}": "row_wise" for i in range(10)} | {"t1": "table_wise"} and forced_schemes(tables, None, (), "no") == {}
-    with pytest.raises(
-        UserError, match=r"force.u1: no such table; given u1; allowed: t0, t1, t2, t3, t4, t5, t6, t7 and 2 more; did you mean"
-    ):
+    with pytest.raises(UserError, match=r"force.u1"):
         forced_schemes(tables, {"u1": "row_wise"}, ("row_wise",), "no")
     with pytest.raises(UserError, match=r"allowed: t0, t1, t2, t3, t4, t5, t6, t7(;|$)"):
         forced_schemes(tables[:8], {"nothing": "row_wise"}, ("row_wise",), "no")

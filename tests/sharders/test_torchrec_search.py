@@ -45,7 +45,7 @@ def test_what_the_search_is_asked() -> None:
 
 
 def test_the_answer_is_the_plan_of_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Through plain lists and back, as a child process has them."""
+    """Through plain lists and back, as the cache has them."""
     asked = _search_of(
         PlanInputs(TWO, counted(a=1.0, b=2.0), cluster(1, 2), FP32, workload()), {"a": None, "b": ["row_wise"]}, {"a": 4, "b": 8}
     )

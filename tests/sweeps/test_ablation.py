@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from scipy.stats import wilcoxon
 
-from recsys_lab.base.files import csv_cell
 from recsys_lab.errors import UserError
 from recsys_lab.record.result import Pruned, write_result
 from recsys_lab.sweeps.ablation import print_ablation, read_ablation, write_ablation
@@ -131,27 +130,6 @@ def test_ten_jobs_stay_in_the_order_they_ran(tmp_path):
 def test_a_folder_without_jobs_is_one_line(tmp_path):
     with pytest.raises(UserError, match="not the folder of a sweep"):
         write_ablation(tmp_path)
-
-
-FORMULAS = ("=cmd|'/c calc'!A1", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", " =1", "\uff1d1")
-
-
-def test_no_cell_of_a_csv_is_a_formula_and_numbers_stay_numbers(tmp_path):
-    """A tag, a path or a message of an error may begin as a formula does; a spreadsheet would compute it."""
-    folder = tmp_path / "s"
-    for job, tag in enumerate((*FORMULAS, "-1.5", "+1e-3", "plain", "a=b")):
-        result = make_result(seed=1, auc=0.7 + job / 100)
-        words = [f"logger_tag={tag}", "@key=1" if job else "@key=2", "seed=1"]
-        write_run(folder / str(job), failed(result, "=1+1") if job == 1 else result, words)
-    write_ablation(folder, "logger_tag=plain")
-    rows = rows_of(folder)
-    assert [row["logger_tag"] for row in rows] == [*(f"'{tag}".replace("\r", "\n") for tag in FORMULAS), "-1.5", "+1e-3", "plain", "a=b"]
-    assert "'@key" in rows[0] and "@key" not in rows[0]
-    assert float(rows[0]["validation_auc_difference"]) == pytest.approx(-0.1), "a negative number is written as it is"
-    for name in ("ablation.csv", "ablation_statistics.csv"):
-        with (folder / name).open(newline="") as file:
-            cells = [cell for row in csv.reader(file) for cell in row]
-        assert not [cell for cell in cells if csv_cell(cell) != cell], "nothing is left to escape"
 
 
 def test_rows_of_other_data_are_never_compared(tmp_path):

@@ -13,13 +13,13 @@ import yaml
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from recsys_lab.config.command_line import Invocation, StartedJob
+from recsys_lab.config.command_line import Sweep
 from recsys_lab.job import CUT_SHORT
 from recsys_lab.record.result import Failure, Pruned
 from recsys_lab.sweeps import folder as sweep_folder
 from recsys_lab.sweeps import job
 from recsys_lab.sweeps.ablation import read_ablation, write_ablation
-from recsys_lab.sweeps.job import CODES, codes_elsewhere, in_sweep
+from recsys_lab.sweeps.job import CODES, StartedJob, codes_elsewhere, run_in_sweep
 from recsys_lab.sweeps.live import SweepShown
 from tests.record.fake_run import failed, make_result, write_run
 from tests.sweeps.test_ablation import rows_of, sweep
@@ -92,9 +92,9 @@ def test_jobs_that_ran_elsewhere_tell_how_they_ended_by_their_records(tmp_path):
     endings = (good, replace(good, status="pruned", pruned=Pruned("auc", 1, 0.5, 0.6)), bad, replace(bad, error=Failure("UserError", "no")))
     for number, ending in enumerate(endings):
         write_run(tmp_path / str(number), ending, list(words[number]))
-    invocation = Invocation(True, (), None, tmp_path, tuple(words))
-    assert codes_elsewhere(invocation, []) == [0, 0, CODES.get(bad.error.type, 1), 2, 4]
-    assert codes_elsewhere(invocation, [0] * 5) == []
+    line = Sweep(tmp_path, tuple(words), OmegaConf.create(), {}, ())
+    assert codes_elsewhere(line, []) == [0, 0, CODES.get(bad.error.type, 1), 2, 4]
+    assert codes_elsewhere(line, [0] * 5) == []
 
 
 def test_a_job_that_was_cut_short_is_unfinished(tmp_path):
@@ -143,7 +143,7 @@ def test_an_interrupted_job_is_not_counted_and_no_time_is_foretold(tmp_path, mon
     jobs = [[f"seed={seed}"] for seed in (1, 2, 3)]
     with pytest.raises(tuple(CUT_SHORT)), SweepShown(tmp_path, jobs) as progress:
         for number, overrides in enumerate(jobs):
-            in_sweep(progress, StartedJob(OmegaConf.create(), tmp_path, number, tuple(overrides)), tmp_path / str(number), writes=True)
+            run_in_sweep(progress, StartedJob(OmegaConf.create(), tmp_path / str(number), number, tuple(overrides)), writes=True)
     first, last = [" ".join(part.split()) for part in capsys.readouterr().out.split(" sweep ")[1:]]
     assert first.startswith("1 of 3 jobs done, 0 failed, 0 s so far, about 0 s left;")
     assert last.startswith("1 of 3 jobs done, 0 failed, 0 s so far;") and progress.running is None

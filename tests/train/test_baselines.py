@@ -59,11 +59,13 @@ def test_one_thread_fits_whatever_the_process_may_use_and_a_log_says_how_far(mon
     monkeypatch.setattr(
         LogisticRegression, "fit", lambda *a: threads.update(pool["num_threads"] for pool in threadpool_info()) or inner(*a)
     )
-    monkeypatch.setattr("recsys_lab.data.progress.EVERY_S", 0.0)
+    monkeypatch.setattr("recsys_lab.base.progress.EVERY_S", 0.0)
     with threadpool_limits(2):
         fitted(data_set(Bags(300, 1)), 1)
     assert threads == {1}
-    assert capsys.readouterr().err.splitlines() == [f"logistic regression: {done}%" for done in (20, 40, 60, 80, 100)]
+    assert capsys.readouterr().err.splitlines() == [
+        f"logistic regression: {done} of 5 fits ({done / 5:.0%}) after 0 s" for done in range(1, 6)
+    ]
 
 
 def test_large_data_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,10 @@ from recsys_lab.data.interactions import open_interactions
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.errors import UserError
 from recsys_lab.executor import shard as torchrec
-from recsys_lab.models import Sequence, fill_tables, initialise_dense
 from recsys_lab.models.click_model import ModelInputs
+from recsys_lab.models.initial import fill_tables, initialise_dense
+from recsys_lab.models.sequence import Sequence
+from recsys_lab.models.sequence.network import SequenceNetwork
 from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.precision import Precision
 from recsys_lab.record.metrics import retrieval
@@ -46,15 +48,15 @@ def opened(root: Path, objective: str):
     return open_interactions(**interactions_options(root, **options))
 
 
-def model_for(data, objective: str, device: str = "cpu") -> tuple[Sequence, tuple[Table, ...]]:
+def model_for(data, objective: str, device: str = "cpu") -> tuple[SequenceNetwork, tuple[Table, ...]]:
     names = tuple(f.name for f in data.features)
     tables = (Table("item", data.features[0].rows, D, names, "none"),)
-    return Sequence(
-        ModelInputs(tables, 0, torch.device(device)), **SETTINGS | {"embedding_dim": D, "objective": objective, "max_length": 6}
+    return Sequence(**SETTINGS | {"embedding_dim": D, "objective": objective, "max_length": 6}).build(
+        ModelInputs(tables, 0, torch.device(device))
     ), tables
 
 
-def unsharded(data, objective: str) -> Sequence:
+def unsharded(data, objective: str) -> SequenceNetwork:
     model, tables = model_for(data, objective)
     initialise_dense(model, SEED, CPU)
     fill_tables(model.embeddings, tables, SEED)
@@ -151,7 +153,7 @@ def by_hand(root: Path, objective: str, split: str) -> dict:
 
 
 @torch.no_grad()
-def scores_of(model: Sequence, objective: str, history: list[int]) -> dict[int, float]:
+def scores_of(model: SequenceNetwork, objective: str, history: list[int]) -> dict[int, float]:
     """Of every item, after this history."""
     items = range(1, ITEMS + 1)
     if objective == "click":

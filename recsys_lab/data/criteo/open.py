@@ -7,7 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from recsys_lab.base.ranges import Count, OneOf, Range
+from annotated_types import Interval
+from pydantic import Strict
+
+from recsys_lab.base.ranges import Count, OneOf
 from recsys_lab.data.cache import HashedRows, cache_folder, digest
 from recsys_lab.data.columns import ColumnSplit, read_row_counts
 from recsys_lab.data.criteo.format import COUNTS, VALUES
@@ -41,7 +44,7 @@ def open_criteo(
     splits: Splits,
     on_bad_line: OnBadLine,
     cache: str | None,
-    validation_share: Annotated[float, Range(above=0, below=1)],
+    validation_share: Annotated[float, Strict(), Interval(gt=0, lt=1)],
     ids: Annotated[str, OneOf(ENCODINGS)],
     min_count: Count,
     rows_per_table: HashedRows,

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
+from recsys_lab.base.progress import Progress
 from recsys_lab.data.cache import digest, prepared
 from recsys_lab.data.columns import count_rows, write_columns, write_row_counts
-from recsys_lab.data.criteo.format import COUNTS, NAMES, VALUES, CriteoFormat
+from recsys_lab.data.criteo.format import CRITEO, VALUE_NAMES, VALUES, columns_of
 from recsys_lab.data.criteo.tables import HashedTables, Tables, ValueCounter, Vocabulary
-from recsys_lab.data.progress import progress
 from recsys_lab.data.sources import source_identity
-from recsys_lab.data.text import Columns, Reading, read_columns
+from recsys_lab.data.text import Columns, Reading, read_text
 from recsys_lab.tables import AccessStatistics, measured_access
 
 _BLOCK_ROWS = 1 << 17
@@ -46,8 +46,7 @@ def prepared_train(files: Sequence[Path], encoding: Encoding, on_bad_line: str, 
         _encode(folder, meta["rows"], tables, counts, train_rows)
         write_row_counts(folder, counts)
         detail = f"{train_rows:,} samples of {files[0].name}" + (f" to {files[-1].name}" if len(files) > 1 else "")
-        names = NAMES[1 + COUNTS :]
-        access = AccessStatistics({name: measured_access(name, c, train_rows, detail) for name, c in zip(names, counts)})
+        access = AccessStatistics({name: measured_access(name, c, train_rows, detail) for name, c in zip(VALUE_NAMES, counts)})
         return meta | {
             "train_rows": train_rows,
             "table_rows": list(tables.rows),
@@ -78,7 +77,7 @@ def _read(files: Sequence[Path], folder: Path, on_bad_line: str) -> dict:
 
     def blocks() -> Iterator[Columns]:
         for path, reading in zip(files, readings):
-            yield from read_columns(path, CriteoFormat(), on_bad_line, reading)
+            yield from map(columns_of, read_text(path, CRITEO, on_bad_line, reading))
 
     rows = write_columns(folder, blocks())
     return {
@@ -92,7 +91,7 @@ def _read(files: Sequence[Path], folder: Path, on_bad_line: str) -> dict:
 
 def _raw_blocks(folder: Path, rows: int, what: str) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """First row, values [n, 26] and missing mask [n] of each block."""
-    with (folder / "ids.bin").open("rb") as ids, (folder / "missing.bin").open("rb") as missing, progress(rows, what, "row") as bar:
+    with (folder / "ids.bin").open("rb") as ids, (folder / "missing.bin").open("rb") as missing, Progress(rows, what, "rows") as bar:
         for first in range(0, rows, _BLOCK_ROWS):
             count = min(_BLOCK_ROWS, rows - first)
             yield (
@@ -119,19 +118,19 @@ def _vocabulary(folder: Path, train_rows: int, min_count: int) -> Vocabulary:
     counter = ValueCounter(VALUES)
     for _, values, missing in _raw_blocks(folder, train_rows, "counting values"):
         counter.add(values, missing)
-    made = counter.vocabulary(min_count)
+    vocabulary = counter.vocabulary(min_count)
     with (folder / "vocabulary.bin").open("wb") as file:
-        for known, places in zip(made.values, made.places):
+        for known, value_rows in zip(vocabulary.values, vocabulary.value_rows):
             file.write(np.ascontiguousarray(known))
-            file.write(np.ascontiguousarray(places))
-    return made
+            file.write(np.ascontiguousarray(value_rows))
+    return vocabulary
 
 
 def _load(train: Path, table_rows: Sequence[int]) -> Vocabulary:
-    values, places = [], []
+    values, value_rows = [], []
     with (train / "vocabulary.bin").open("rb") as file:
         for rows in table_rows:
             known = rows - Vocabulary.OWN_ROWS
             values.append(np.frombuffer(file.read(known * 4), np.uint32))
-            places.append(np.frombuffer(file.read(known * 4), np.int32))
-    return Vocabulary(tuple(values), tuple(places))
+            value_rows.append(np.frombuffer(file.read(known * 4), np.int32))
+    return Vocabulary(tuple(values), tuple(value_rows))

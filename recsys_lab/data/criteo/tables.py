@@ -39,13 +39,13 @@ class HashedTables:
 class Vocabulary:
     """Row 0 for missing, row 1 for values that are rare or unknown, then the others by falling frequency in the train rows.
 
-    `values[f]`: the known values of feature f in rising order; `places[f]`: their rows.
+    `values[f]`: the known values of feature f in rising order; `value_rows[f]`: their rows.
     """
 
     OWN_ROWS: ClassVar[int] = 2  # missing, and rare or unknown
 
     values: tuple[np.ndarray, ...]
-    places: tuple[np.ndarray, ...]
+    value_rows: tuple[np.ndarray, ...]
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -53,12 +53,12 @@ class Vocabulary:
 
     def encode(self, values: np.ndarray, missing: np.ndarray) -> np.ndarray:
         out = np.ones(values.shape, np.int32)
-        for feature, (known, places) in enumerate(zip(self.values, self.places)):
+        for feature, (known, value_rows) in enumerate(zip(self.values, self.value_rows)):
             if len(known):
                 column = values[:, feature]
                 positions = np.minimum(np.searchsorted(known, column), len(known) - 1)
                 hit = known[positions] == column
-                out[hit, feature] = places[positions[hit]]
+                out[hit, feature] = value_rows[positions[hit]]
         out[is_missing(missing, values.shape[1])] = 0
         return out
 
@@ -78,15 +78,15 @@ class ValueCounter:
 
     def vocabulary(self, min_count: int) -> Vocabulary:
         """Of the values that were seen `min_count` times or more. Ties are broken by value."""
-        values, places = [], []
+        values, value_rows = [], []
         for seen, counts in self._counted:
             kept, kept_counts = seen[counts >= min_count], counts[counts >= min_count]
             by_frequency = np.lexsort((kept, -kept_counts))
-            place = np.empty(len(kept), np.int32)
-            place[by_frequency] = np.arange(len(kept)) + Vocabulary.OWN_ROWS
+            rows = np.empty(len(kept), np.int32)
+            rows[by_frequency] = np.arange(len(kept)) + Vocabulary.OWN_ROWS
             values.append(kept)
-            places.append(place)
-        return Vocabulary(tuple(values), tuple(places))
+            value_rows.append(rows)
+        return Vocabulary(tuple(values), tuple(value_rows))
 
 
 def is_missing(mask: np.ndarray, features: int) -> np.ndarray:

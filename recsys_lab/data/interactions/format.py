@@ -13,7 +13,7 @@ from pathlib import Path
 
 import polars as pl
 
-from recsys_lab.data.text import Complaint, first_lines, shorten
+from recsys_lab.data.text import Check, TextFormat, first_lines
 from recsys_lab.errors import UserError
 
 KINDS = ("log", "sequences")
@@ -25,11 +25,10 @@ _NAMES = {
     TIME: {"time", "timestamp", "unix_time", "ts"},
 }
 _SEPARATORS = ("\t", "::", ",", " ")
-_SHOWN = {"\t": "tabs", "::": "two colons", ",": "commas", " ": "blanks"}
 _TYPED = re.compile(r"[^:\s]+:(token|token_seq|float|float_seq)")
-_NUMBER = r"-?[0-9]{1,18}(\.[0-9]{1,18})?"
+_NUMBER = r"^-?[0-9]{1,18}(\.[0-9]{1,18})?$"
+_ID = r"^[^ \t\r]([^\r]*[^ \t\r])?$"
 _BLANKS = " \t"
-_INSIDE = "\x1f"  # stands for two colons while a block is parsed: no line may hold it
 _WHOLE_SECONDS = re.compile(r"[0-9]{9,13}(\.[0-9]+)?")  # from 1973 on, in seconds or milliseconds
 _LOOK_LINES = 1000
 _MOST = 0.9  # of the lines looked at are as they should be: the others may be bad ones
@@ -134,102 +133,42 @@ def _bare_log(lines: list[list[str]], separator: str, path: Path) -> Layout:
     )
 
 
-@dataclass(frozen=True)
-class LogFormat:
-    """One interaction a line. Parsed: a frame with `user`, `item` (words) and, where the log has it, `time` (float64)."""
-
-    layout: Layout
-
-    @property
-    def header(self) -> str | None:
-        return self.layout.header
-
-    def parse(self, block: bytes) -> pl.DataFrame | None:
-        columns, separator = self.layout.columns, self.layout.separator
-        if not _clean(block):
-            return None
-        if separator == " ":
-            block = _single_blanks(block)
-        elif len(separator) > 1:
-            block, separator = block.replace(separator.encode(), _INSIDE.encode()), _INSIDE
-        if block.count(separator.encode()) != block.count(b"\n") * (len(columns) - 1):
-            return None
-        names = [f"{i} {column}" for i, column in enumerate(columns)]
-        try:
-            frame = pl.read_csv(block, has_header=False, separator=separator, quote_char=None, schema=dict.fromkeys(names, pl.String))
-        except pl.exceptions.PolarsError:
-            return None
-        frame = frame.select(pl.col(name).alias(column) for name, column in zip(names, columns) if column != OTHER)
-        numbers = [column for column in (RATING, TIME) if column in columns]
-        if any(frame.null_count().row(0)) or not _are_words(frame) or not all(frame[c].str.contains(f"^{_NUMBER}$").all() for c in numbers):
-            return None
-        return frame.select(USER, ITEM, *([pl.col(TIME).cast(pl.Float64)] if TIME in columns else []))
-
-    def complaint(self, line: str) -> Complaint | None:
-        fields, columns = fields_of(line, self.layout.separator), self.layout.columns
-        if not _clean(line.encode()):
-            return Complaint("a control character", shorten(line))
-        if len(fields) != len(columns):
-            few = "too few fields" if len(fields) < len(columns) else "too many fields"
-            return Complaint(few, f"{len(fields)}", f"{len(columns)}, separated by {_SHOWN[self.layout.separator]}: {', '.join(columns)}")
-        for name, text in zip(columns, fields):
-            if name in (USER, ITEM) and (wrong := _no_word(name, text)):
-                return wrong
-            if name in (RATING, TIME) and not re.fullmatch(_NUMBER, text):
-                return Complaint(f"the {name} is not a number", shorten(text), "digits, with a point or without")
-        return None
+def text_format(layout: Layout) -> TextFormat:
+    """How Polars reads a file of this layout, and what a good line holds."""
+    if layout.kind == "sequences":
+        ids = _sequence(layout)
+        shown = "a user and its items: ids of letters or digits"
+        fields = (
+            Check("line", ids.list.len() > 1, "a user without an item", shown),
+            Check("line", ids.list.eval(pl.element().str.contains(_ID)).list.all(), "an id is empty, or has blanks around it", shown),
+        )
+        return TextFormat(("line",), None, checks=fields)
+    names = _column_names(layout)
+    checks = []
+    for name, column in zip(names, layout.columns):
+        if column in (USER, ITEM):
+            what, allowed = f"no {column}, or blanks around it", "an id of letters or digits"
+            checks.append(Check(name, pl.col(name).str.contains(_ID), what, allowed))
+        elif column != OTHER:
+            what, allowed = f"the {column} is not a number", "digits, with a point or without"
+            checks.append(Check(name, pl.col(name).str.contains(_NUMBER), what, allowed))
+    return TextFormat(names, layout.separator, header=layout.header, checks=tuple(checks))
 
 
-@dataclass(frozen=True)
-class SequenceFormat:
-    """One user a line: the user, then its items in the order of time. Parsed: a frame with `user` and `item`, a row an interaction."""
-
-    layout: Layout
-    header = None
-
-    def parse(self, block: bytes) -> pl.DataFrame | None:
-        separator = self.layout.separator
-        if not _clean(block):
-            return None
-        if separator == " ":
-            block = _single_blanks(block)
-        try:
-            lines = pl.DataFrame({"line": block.decode("utf-8").split("\n")[:-1]}, schema={"line": pl.String})
-        except UnicodeDecodeError:
-            return None
-        fields = pl.col("line").str.split(separator)
-        split = lines.select(fields.list.first().alias(USER), fields.list.slice(1).alias(ITEM))
-        if (split[ITEM].list.len() == 0).any():
-            return None
-        frame = split.explode(ITEM)
-        return frame if _are_words(frame) else None
-
-    def complaint(self, line: str) -> Complaint | None:
-        fields = fields_of(line, self.layout.separator)
-        if not _clean(line.encode()):
-            return Complaint("a control character", shorten(line))
-        if len(fields) < 2:
-            return Complaint("a user without an item", shorten(line), f"a user and its items, separated by {_SHOWN[self.layout.separator]}")
-        return next((wrong for name, text in zip([USER] + [ITEM] * len(fields), fields) if (wrong := _no_word(name, text))), None)
+def events_of(frame: pl.DataFrame, layout: Layout) -> pl.DataFrame:
+    """A row an interaction: `user`, `item` (words) and, where the log has it, `time` (float64)."""
+    if layout.kind == "sequences":
+        ids = _sequence(layout)
+        return frame.select(ids.list.first().alias(USER), ids.list.slice(1).alias(ITEM)).explode(ITEM)
+    return frame.select(USER, ITEM, *([pl.col(TIME).cast(pl.Float64)] if layout.has_times else []))
 
 
-def _single_blanks(block: bytes) -> bytes:
-    """One blank between fields and none around them."""
-    if b"  " in block or b" \n" in block or b"\n " in block or block[:1] == b" ":
-        block = re.sub(rb"(?m)^ | $", b"", re.sub(rb" +", b" ", block))
-    return block
+def _column_names(layout: Layout) -> tuple[str, ...]:
+    """Of a log, each once: there may be several other columns."""
+    return tuple(f"{column} {number}" if column == OTHER else column for number, column in enumerate(layout.columns))
 
 
-def _clean(text: bytes) -> bool:
-    return b"\r" not in text and b"\0" not in text and _INSIDE.encode() not in text
-
-
-def _are_words(frame: pl.DataFrame) -> bool:
-    """Whether every id has a letter at least and no blanks around it."""
-    return all(((c.str.strip_chars(_BLANKS) == c) & (c.str.len_bytes() > 0)).all() for c in (frame[USER], frame[ITEM]))
-
-
-def _no_word(name: str, text: str) -> Complaint | None:
-    if text.strip(_BLANKS) == text != "":
-        return None
-    return Complaint(f"blanks around the {name}" if text else f"no {name}", shorten(text), "an id of letters or digits")
+def _sequence(layout: Layout) -> pl.Expr:
+    """The list of a line's fields."""
+    line = pl.col("line").str.replace_all(" +", " ").str.strip_chars(" ") if layout.separator == " " else pl.col("line")
+    return line.str.split(layout.separator)

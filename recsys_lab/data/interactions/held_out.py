@@ -86,14 +86,14 @@ class Candidates:
         return self.held_out.rows * self.per_user
 
     def read(self, rows: np.ndarray) -> Rows:
-        which, place = rows // self.per_user, rows % self.per_user
-        candidates = self._drawn(which, place) if self.sampled else place + 1
+        which, position = rows // self.per_user, rows % self.per_user
+        candidates = self._drawn(which, position) if self.sampled else position + 1
         return click_rows(self.held_out.inputs, *self.held_out.before(which), candidates, np.zeros(len(rows)))
 
-    def _drawn(self, which: np.ndarray, place: np.ndarray) -> np.ndarray:
+    def _drawn(self, which: np.ndarray, position: np.ndarray) -> np.ndarray:
         distinct, back = np.unique(which, return_inverse=True)
         choices = np.column_stack([self.held_out.target(distinct), self.held_out.sampled(distinct, self.sampled)])
-        return choices[back, place]
+        return choices[back, position]
 
 
 def distinct_below(limits: np.ndarray, wanted: int, stream: np.uint64, counter: np.ndarray) -> np.ndarray:

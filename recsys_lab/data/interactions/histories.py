@@ -136,13 +136,13 @@ def histories_of(
     order = np.argsort(users, kind="stable") if times is None else np.lexsort((times, users))
     users, ids = users[order], ids[order]
     first = np.searchsorted(users, np.arange(n_users + 1))
-    place = np.arange(len(ids)) - first[users]
-    in_train = place < train_lengths(np.diff(first))[users]
+    position = np.arange(len(ids)) - first[users]
+    in_train = position < train_lengths(np.diff(first))[users]
     return Histories(
         items,
         ids,
         first,
-        None if times is None else time_rows(times[order], place == 0),
+        None if times is None else time_rows(times[order], position == 0),
         categories,
         Unseen.of(users, ids, n_users, items),
         Unseen.of(users[in_train], ids[in_train], n_users, items),

@@ -11,7 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-from recsys_lab.base.ranges import Length, OneOf, Range, Seed
+from annotated_types import Interval
+from pydantic import Strict
+
+from recsys_lab.base.ranges import Length, OneOf, Seed
 from recsys_lab.data.cache import cache_folder, digest, prepared
 from recsys_lab.data.columns import read_row_counts, write_row_counts
 from recsys_lab.data.dataset import OpenDataSet, refuse_empty
@@ -32,7 +35,7 @@ OBJECTIVES = ("next_item", "click")
 POOLINGS = ("none", "sum", "mean")
 Objective = Annotated[str, OneOf(OBJECTIVES)]
 Pooling = Annotated[str, OneOf(POOLINGS)]
-Passes = Annotated[int, Range(1, 10**6)]
+Passes = Annotated[int, Strict(), Interval(ge=1, le=10**6)]
 SUFFIXES = (".inter", ".txt", ".csv", ".tsv", ".dat", ".data", ".rating")
 #: Which of a user's items is held out, counted from the end.
 HELD_OUT = {"validation": 2, "test": 1}

@@ -83,6 +83,6 @@ def _from_table(lines: list[str], path: Path) -> dict[str, str]:
                 given=len(fields),
                 allowed=len(names),
             )
-        if words := fields[kind].split():
-            first[fields[item]] = words[0]
+        if classes := fields[kind].split():
+            first[fields[item]] = classes[0]
     return first

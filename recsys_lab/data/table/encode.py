@@ -34,26 +34,26 @@ def categories(column: pl.Series) -> pl.Series:
 
     3.0 is 3, as pandas writes an integer where another is missing. True is true. Blanks around a word are no part of it.
     """
-    words = column.replace([*_SPELLED, "NaN", "nan", ""], [*_SPELLED.values(), None, None, None])
-    if words.str.contains(r"^[ \t]|[ \t]$").any():
-        words = words.str.replace(r"^[ \t]*([^ \t](?:.*[^ \t])?)[ \t]*$", "${1}")
-    if words.str.contains(".", literal=True).any():
-        words = words.str.replace(r"^(-?\d+)\.0*$", "${1}").replace("-0", "0")
-    return words
+    cells = column.replace([*_SPELLED, "NaN", "nan", ""], [*_SPELLED.values(), None, None, None])
+    if cells.str.contains(r"^[ \t]|[ \t]$").any():
+        cells = cells.str.replace(r"^[ \t]*([^ \t](?:.*[^ \t])?)[ \t]*$", "${1}")
+    if cells.str.contains(".", literal=True).any():
+        cells = cells.str.replace(r"^(-?\d+)\.0*$", "${1}").replace("-0", "0")
+    return cells
 
 
 def labels(column: pl.Series, where: Where) -> np.ndarray:
     """uint8 [N]. Raises UserError for the first that is not 0 or 1 (or true and false)."""
-    words = column.str.strip_chars().str.to_lowercase()
-    codes = words.replace_strict(_TRUTHS, default=None, return_dtype=pl.UInt8)
+    cells = column.str.strip_chars().str.to_lowercase()
+    codes = cells.replace_strict(_TRUTHS, default=None, return_dtype=pl.UInt8)
     _refuse(codes, column, "the label is not 0 or 1", "0, 1, true, false", where, "write 1 where it is a click and 0 where it is none")
     return codes.to_numpy()
 
 
 def splits(column: pl.Series, where: Where) -> np.ndarray:
     """uint8 [N]: 0 train, 1 validation, 2 test."""
-    words = column.str.strip_chars().str.to_lowercase()
-    codes = words.replace_strict(_SPLITS, default=None, return_dtype=pl.UInt8)
+    cells = column.str.strip_chars().str.to_lowercase()
+    codes = cells.replace_strict(_SPLITS, default=None, return_dtype=pl.UInt8)
     _refuse(codes, column, "no such split", ", ".join(_SPLITS), where)
     return codes.to_numpy()
 
@@ -63,16 +63,16 @@ def numbers(column: pl.Series, where: Where, train: np.ndarray, scale: str) -> n
 
     `scale` standard: mean 0 and variance 1 in train. log: the same of the logarithm of 1 + |x|, with x's sign. none: unchanged.
     """
-    words = column.str.strip_chars().replace(["", "NaN", "nan"], None)
-    parsed = words.cast(pl.Float64, strict=False)
+    cells = column.str.strip_chars().replace(["", "NaN", "nan"], None)
+    parsed = cells.cast(pl.Float64, strict=False)
     size = parsed.fill_null(0.0).abs()
     for bad, what, remedy in (
-        ((parsed.is_null() | size.is_nan()) & words.is_not_null(), "is not a number", "or name it in data.categorical"),
+        ((parsed.is_null() | size.is_nan()) & cells.is_not_null(), "is not a number", "or name it in data.categorical"),
         (size > GREATEST, "is no number that 32 bits can hold", "mend the row"),
     ):
         if bad.any():
             row = int(bad.arg_max() or 0)
-            remedy = "write a point for the comma" if re.fullmatch(DECIMAL_COMMA, words[row] or "") else remedy
+            remedy = "write a point for the comma" if re.fullmatch(DECIMAL_COMMA, cells[row] or "") else remedy
             raise UserError(f"{column.name} {what}", where=where(row), given=shorten(str(column[row])), remedy=remedy)
     values = parsed.fill_null(np.nan).to_numpy().astype(np.float64)
     if scale == "log":
@@ -98,13 +98,13 @@ def vocabulary(column: pl.Series, train: np.ndarray, min_count: int) -> tuple[np
 
     Missing, rare or unknown values come first, then values of train by falling frequency, ties by value.
     """
-    words = column.alias("value")  # whatever its own name, that of the counts is another
-    counted = words.filter(pl.Series(train)).drop_nulls().value_counts(name="seen")
+    cells = column.alias("value")  # whatever its own name, that of the counts is another
+    counted = cells.filter(pl.Series(train)).drop_nulls().value_counts(name="seen")
     kept = counted.filter(pl.col("seen") >= min_count).sort(["seen", "value"], descending=[True, False])["value"]
-    places = pl.DataFrame({"value": kept, "place": np.arange(len(kept), dtype=np.int32) + RARE + 1})
-    joined = pl.DataFrame({"value": words}).join(places, on="value", how="left", maintain_order="left")["place"]
+    known = pl.DataFrame({"value": kept, "row": np.arange(len(kept), dtype=np.int32) + RARE + 1})
+    joined = pl.DataFrame({"value": cells}).join(known, on="value", how="left", maintain_order="left")["row"]
     rows = joined.fill_null(RARE).to_numpy().astype(np.int32)
-    rows[words.is_null().to_numpy()] = MISSING
+    rows[cells.is_null().to_numpy()] = MISSING
     return rows, len(kept) + RARE + 1
 
 
@@ -113,8 +113,8 @@ def hashed(column: pl.Series, table_rows: int) -> tuple[np.ndarray, int]:
     distinct = column.drop_nulls().unique().sort()
     others = max(table_rows - 1, 1)
     digests = (int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little") for word in distinct)
-    places = pl.DataFrame({"value": distinct, "place": pl.Series([min(d % others + 1, table_rows - 1) for d in digests], dtype=pl.Int32)})
-    joined = pl.DataFrame({"value": column}).join(places, on="value", how="left", maintain_order="left")["place"]
+    known = pl.DataFrame({"value": distinct, "row": pl.Series([min(d % others + 1, table_rows - 1) for d in digests], dtype=pl.Int32)})
+    joined = pl.DataFrame({"value": column}).join(known, on="value", how="left", maintain_order="left")["row"]
     return joined.fill_null(MISSING).to_numpy().astype(np.int32), table_rows
 
 

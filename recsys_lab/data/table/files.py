@@ -10,7 +10,8 @@ from polars import selectors
 
 from recsys_lab.base.files import pasted_list
 from recsys_lab.data.sources import Splits, find_file, missing_file, named_file, names_there, only_file
-from recsys_lab.data.table import lines
+from recsys_lab.data.table import header
+from recsys_lab.data.text import Reading, read_text
 from recsys_lab.errors import UserError, did_you_mean
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
@@ -62,64 +63,48 @@ def _is_parquet(path: Path) -> bool:
 def columns_of(path: Path) -> list[str]:
     """The names of the columns of `path`. UserError where it is no table, or its columns have no names of their own."""
     if not _is_parquet(path):
-        return list(lines.header_of(path).names)
+        return list(header.table_format(path).names)
     try:
         names = pl.scan_parquet(path.resolve(), glob=False).collect_schema().names()
     except _ERRORS as error:
         raise _no_parquet(path, error) from None
-    return list(lines.checked_names(names, path))
+    return list(header.checked_names(names, path))
 
 
 def first_rows(path: Path, rows: int) -> pl.DataFrame:
     """At most the first `rows` of `path`. UserError where they cannot be read."""
     if not _is_parquet(path):
-        return lines.first_rows(path, rows)
+        return header.first_rows(path, rows)
     try:
         return pl.scan_parquet(path.resolve(), glob=False).head(rows).collect()
     except _ERRORS as error:
         raise _no_parquet(path, error) from None
 
 
-def as_parquet(path: Path, columns: Sequence[str], to: Path) -> None:
-    """The rows of `path`, every column of `columns` as text, written to the file `to`. UserError, with its line, for a bad row."""
-    chosen = selectors.by_name(*columns).cast(pl.String)  # of `pl.col` a name may be a pattern
+def as_parquet(path: Path, columns: Sequence[str], folder: Path) -> list[Path]:
+    """The rows of `path`, every column of `columns` as text, in Parquet files of `folder`. UserError, with its line, for a bad row."""
+    chosen = selectors.by_name(*columns)  # of `pl.col` a name may be a pattern
     if _is_parquet(path):
+        part = folder / "0.parquet"
         try:
-            pl.scan_parquet(path.resolve(), glob=False).select(chosen).sink_parquet(to)
+            pl.scan_parquet(path.resolve(), glob=False).select(chosen.cast(pl.String)).sink_parquet(part)
         except _ERRORS as error:
-            if isinstance(error, OSError) and error.filename == str(to):
+            if isinstance(error, OSError) and error.filename == str(part):
                 raise
             raise _no_parquet(path, error) from None
-        return
-    table = lines.TableLines(path)
-    if path.suffix == ".gz":
-        text = to.with_suffix(".text")
-        with text.open("wb") as file:
-            file.writelines(table.checked())
-    else:
-        text = path.resolve()
-        for _ in table.checked():
-            pass
-    try:
-        names = list(table.names)  # where quotes are doubled in the header, the reader leaves them so
-        pl.scan_csv(text, infer_schema=False, separator=table.separator, glob=False, new_columns=names).select(chosen).sink_parquet(to)
-        rows = pl.scan_parquet(to, glob=False).select(pl.len()).collect().item()
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        allowed = "a header, then a row a line, UTF-8"
-        raise UserError(f"cannot be read as a table ({_first_line(error)})", where=path, allowed=allowed) from None
-    finally:
-        if text != path.resolve():
-            text.unlink()
-    if rows != table.rows:
-        given, remedy = f"{rows} rows or {table.rows}", "quote every field that has a quote in it, and double that"
-        raise UserError("its quotes can be read in two ways", where=path, given=given, remedy=remedy)
+        return [part]
+    parts: list[Path] = []
+    for frame in read_text(path, header.table_format(path), "fail", Reading()):
+        parts.append(folder / f"{len(parts)}.parquet")
+        frame.select(chosen.replace("", None)).write_parquet(parts[-1])
+    return parts
 
 
 def check_columns(path: Path, columns: Sequence[str], wanted: Sequence[tuple[str, str]]) -> None:
     """UserError where `path` lacks a column that a key names: (key, column)."""
     for key, column in wanted:
         if column not in columns:
-            remedy = did_you_mean(column, columns) or (lines.NO_HEADER if lines.has_numbers(columns) else None)
+            remedy = did_you_mean(column, columns) or (header.NO_HEADER if header.has_numbers(columns) else None)
             raise UserError(f"no column '{column}'", where=path, given=f"{key}={column}", allowed=", ".join(columns), remedy=remedy)
 
 
@@ -154,12 +139,6 @@ def _has_words(table: pl.LazyFrame) -> bool:
 
 def _no_words(path: Path, given: str, remedy: str) -> UserError:
     return UserError("columns of numbers, of words in UTF-8, or of dates are read", where=path, given=given, remedy=remedy)
-
-
-def check_lines(path: Path) -> None:
-    """UserError for the first line of a text file that is not as its header says."""
-    for _ in lines.TableLines(path).checked():
-        pass
 
 
 def _no_parquet(path: Path, error: BaseException) -> UserError:

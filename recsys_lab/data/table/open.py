@@ -7,17 +7,19 @@ from pathlib import Path
 from typing import Annotated
 
 import polars as pl
+from annotated_types import Interval
+from pydantic import Strict
 
 from recsys_lab.base.files import pasted_list
-from recsys_lab.base.ranges import Count, OneOf, Range, ShareBelowOne
+from recsys_lab.base.ranges import Count, OneOf, ShareBelowOne
 from recsys_lab.data.cache import HashedRows, cache_folder, digest
 from recsys_lab.data.columns import ColumnSplit, read_row_counts
 from recsys_lab.data.dataset import OpenDataSet, PartOfSplit
 from recsys_lab.data.protocol import Feature, Split
 from recsys_lab.data.sources import Splits, as_splits, check_root
 from recsys_lab.data.table import files
+from recsys_lab.data.table.column_checks import notes
 from recsys_lab.data.table.encode import SCALES
-from recsys_lab.data.table.noticed import notes
 from recsys_lab.data.table.prepare import SPLITS, Wanted, feature_names, prepared_table
 from recsys_lab.errors import UserError
 from recsys_lab.tables import AccessStatistics
@@ -33,7 +35,7 @@ def open_table(
     file: str | None,
     splits: Splits,
     split_column: str | None,
-    validation_share: Annotated[float, Range(above=0, below=1)],
+    validation_share: Annotated[float, Strict(), Interval(gt=0, lt=1)],
     test_share: ShareBelowOne,
     held_out: Annotated[str, OneOf(HELD_OUT)],
     label: str,
@@ -65,11 +67,11 @@ def open_table(
         raise UserError("the files are the splits already", where="data.split_column", given=split_column, remedy=remedy)
     dropped = _dropped(paths["train"], drop or [], {label, split_column}, [*(dense or []), *(categorical or [])])
     taken = _columns(paths["train"], {label, split_column}, dense, categorical, dropped)
-    made = Wanted(label, *taken, split_column or "", validation_share, test_share, held_out, ids, min_count, rows_per_table, dense_scale)
-    names = feature_names(made.categorical)
+    table = Wanted(label, *taken, split_column or "", validation_share, test_share, held_out, ids, min_count, rows_per_table, dense_scale)
+    names = feature_names(table.categorical)
     own = {label, *([split_column] if split_column else []), *(dense or ()), *(categorical or ())}
-    folder, meta = prepared_table(paths, made, cache_folder(cache), own, drop or ())
-    whole = ColumnSplit(folder, sum(meta["rows"].values()), len(made.dense), len(names))
+    folder, meta = prepared_table(paths, table, cache_folder(cache), own, drop or ())
+    whole = ColumnSplit(folder, sum(meta["rows"].values()), len(table.dense), len(names))
     opened: dict[str, Split] = {}
     first = 0
     for split in SPLITS:
@@ -78,13 +80,13 @@ def open_table(
         first += meta["rows"][split]
     return OpenDataSet(
         tuple(Feature(name, rows) for name, rows in zip(names, meta["table_rows"])),
-        len(made.dense),
+        len(table.dense),
         opened,
         AccessStatistics.from_json(meta["access"]),
         digest(["table", meta["fingerprint"]]),
         (
-            *_notes(made, dense, categorical, paths, passed_over),
-            *notes(meta["noticed"], {*(dense or ()), *(categorical or ())}, drop or ()),
+            *_notes(table, dense, categorical, paths, passed_over),
+            *notes(meta["column_checks"], {*(dense or ()), *(categorical or ())}, drop or ()),
         ),
         row_counts=lambda: read_row_counts(folder, meta["table_rows"]),
         chooses_settings=True,
@@ -138,13 +140,13 @@ def _is_measure(column: pl.Series) -> bool:
 
 
 def _notes(
-    made: Wanted, dense: object, categorical: object, paths: Mapping[str, Path], passed_over: Mapping[str, Sequence[str]]
+    table: Wanted, dense: object, categorical: object, paths: Mapping[str, Path], passed_over: Mapping[str, Sequence[str]]
 ) -> list[str]:
-    told = [f"{split}: {paths[split].name}, not {', '.join(names)} (else: data.splits.{split})" for split, names in passed_over.items()]
+    notes = [f"{split}: {paths[split].name}, not {', '.join(names)} (else: data.splits.{split})" for split, names in passed_over.items()]
     if dense is None or categorical is None:
-        numbers = ", ".join(made.dense) or "none"
-        told.append(f"taken for numbers: {numbers}; for categories: {', '.join(made.categorical)} (else: data.dense, data.categorical)")
-    if len(paths) == 1 and not made.split_column:
-        held_out = f"{made.validation_share:.0%} validation, {made.test_share:.0%} test, {made.held_out} rows"
-        told.append(f"held out of {paths['train'].name}: {held_out}")
-    return told
+        numbers = ", ".join(table.dense) or "none"
+        notes.append(f"taken for numbers: {numbers}; for categories: {', '.join(table.categorical)} (else: data.dense, data.categorical)")
+    if len(paths) == 1 and not table.split_column:
+        held_out = f"{table.validation_share:.0%} validation, {table.test_share:.0%} test, {table.held_out} rows"
+        notes.append(f"held out of {paths['train'].name}: {held_out}")
+    return notes

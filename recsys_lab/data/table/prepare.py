@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -17,19 +18,19 @@ import numpy as np
 import polars as pl
 from polars import selectors
 
+from recsys_lab.base.progress import Progress
 from recsys_lab.data import hashing
 from recsys_lab.data.cache import digest, prepared
 from recsys_lab.data.columns import write_row_counts
-from recsys_lab.data.progress import progress
 from recsys_lab.data.sources import source_identity
 from recsys_lab.data.table import encode, files
-from recsys_lab.data.table.noticed import Noticed
+from recsys_lab.data.table.column_checks import ColumnChecks
 from recsys_lab.errors import UserError
 from recsys_lab.tables import AccessStatistics, measured_access
 
 SPLITS = ("train", "validation", "test")
 #: Raise it when other meta data or other rows are written.
-LAYOUT = 5
+LAYOUT = 6
 #: What torch's modules call their own, beside what every object has. torch itself takes seconds to import.
 _OF_MODULES = """
     T_destination __annotations__ __call__ __contains__ __delitem__ __dict__ __getattr__ __getitem__ __iter__ __len__ __module__
@@ -78,13 +79,14 @@ def prepared_table(
 
     def prepare(folder: Path) -> dict:
         columns = list(dict.fromkeys(column for _, column in _keys(wanted)))
-        raw = [folder / f"{split}.parquet" for split in paths]
-        for path, to in zip(paths.values(), raw):
+        text = folder / "text"
+        parts = []
+        for split, path in paths.items():
             files.check_types(path, _keys(wanted), named, dropped)
-            files.as_parquet(path, columns, to)
-        meta = _encoded(folder, raw, paths, wanted)
-        for path in raw:
-            path.unlink()
+            (text / split).mkdir(parents=True)
+            parts.append(files.as_parquet(path, columns, text / split))
+        meta = _encoded(folder, parts, paths, wanted)
+        shutil.rmtree(text)
         return meta
 
     return prepared(cache, "table", [identity, asdict(wanted), LAYOUT], prepare)
@@ -97,8 +99,8 @@ def _keys(wanted: Wanted) -> list[tuple[str, str]]:
     return [("data.label", wanted.label), *split, *many]
 
 
-def _encoded(folder: Path, raw: Sequence[Path], paths: Mapping[str, Path], wanted: Wanted) -> dict:
-    sizes = [pl.scan_parquet(path, glob=False).select(pl.len()).collect().item() for path in raw]
+def _encoded(folder: Path, parts: Sequence[Sequence[Path]], paths: Mapping[str, Path], wanted: Wanted) -> dict:
+    sizes = [sum(pl.scan_parquet(part, glob=False).select(pl.len()).collect().item() for part in of_file) for of_file in parts]
     total, ends = sum(sizes), list(accumulate(sizes))
 
     def where(row: int) -> str:
@@ -106,7 +108,8 @@ def _encoded(folder: Path, raw: Sequence[Path], paths: Mapping[str, Path], wante
         return f"{list(paths.values())[file]}, row {row - (ends[file] - sizes[file]) + 1}"
 
     def column(name: str) -> pl.Series:
-        return pl.concat([pl.scan_parquet(path, glob=False).select(selectors.by_name(name)).collect().to_series() for path in raw])
+        scans = [pl.scan_parquet(part, glob=False).select(selectors.by_name(name)) for of_file in parts for part in of_file]
+        return pl.concat(scans).collect().to_series() if scans else pl.Series(name, [], pl.String)
 
     labels = encode.labels(column(wanted.label), where)
     if wanted.split_column:
@@ -126,22 +129,22 @@ def _encoded(folder: Path, raw: Sequence[Path], paths: Mapping[str, Path], wante
     _reserved(folder / "labels.bin", np.uint8, (total,))[:] = labels[order]
     dense = _reserved(folder / "dense.bin", np.float32, (total, len(wanted.dense)))
     ids = _reserved(folder / "ids.bin", np.int32, (total, len(wanted.categorical)))
-    counts, noticed = [], Noticed()
-    with progress(len(wanted.dense) + len(wanted.categorical), f"encoding the columns of {paths['train'].name}", "column") as bar:
-        for place, name in enumerate(wanted.dense):
+    counts, checks = [], ColumnChecks()
+    with Progress(len(wanted.dense) + len(wanted.categorical), f"encoding the columns of {paths['train'].name}", "columns") as bar:
+        for position, name in enumerate(wanted.dense):
             values = column(name)
-            noticed.look(name, values, labels, number=True)
-            dense[:, place] = encode.numbers(values, where, train, wanted.dense_scale)[order]
+            checks.look(name, values, labels, number=True)
+            dense[:, position] = encode.numbers(values, where, train, wanted.dense_scale)[order]
             bar.update(1)
-        for place, name in enumerate(wanted.categorical):
+        for position, name in enumerate(wanted.categorical):
             values = encode.categories(column(name))
-            noticed.look(name, values, labels)
-            noticed.compare(name, values, split)
+            checks.look(name, values, labels)
+            checks.compare(name, values, split)
             hashes = wanted.ids == "hashing"
             codes, table_rows = (
                 encode.hashed(values, wanted.rows_per_table) if hashes else encode.vocabulary(values, train, wanted.min_count)
             )
-            ids[:, place] = codes[order]
+            ids[:, position] = codes[order]
             counts.append(np.bincount(codes[train], minlength=table_rows))
             bar.update(1)
     write_row_counts(folder, counts)
@@ -150,7 +153,7 @@ def _encoded(folder: Path, raw: Sequence[Path], paths: Mapping[str, Path], wante
     return {
         "rows": dict(zip(SPLITS, rows)),
         "table_rows": [len(c) for c in counts],
-        "noticed": noticed.columns,
+        "column_checks": checks.columns,
         "access": AccessStatistics({n: measured_access(n, c, rows[0], detail) for n, c in zip(names, counts)}).to_json(),
         "fingerprint": digest([[_sha256(path) for path in paths.values()], list(paths), asdict(wanted)]),
     }
@@ -158,12 +161,12 @@ def _encoded(folder: Path, raw: Sequence[Path], paths: Mapping[str, Path], wante
 
 def _divided(split: np.ndarray, wanted: Wanted, test_share: float) -> np.ndarray:
     """Rows of train given to validation and test: the last ones, or drawn by a hash of their number."""
-    split, mine = split.copy(), np.flatnonzero(split == 0)
-    validation, test = round(len(mine) * wanted.validation_share), round(len(mine) * test_share)
+    split, rows = split.copy(), np.flatnonzero(split == 0)
+    validation, test = round(len(rows) * wanted.validation_share), round(len(rows) * test_share)
     if wanted.held_out == "random":
-        mine = mine[np.argsort(hashing.bits(np.uint64(1), mine), kind="stable")]
-    split[mine[len(mine) - validation - test : len(mine) - test]] = 1
-    split[mine[len(mine) - test :]] = 2
+        rows = rows[np.argsort(hashing.bits(np.uint64(1), rows), kind="stable")]
+    split[rows[len(rows) - validation - test : len(rows) - test]] = 1
+    split[rows[len(rows) - test :]] = 2
     return split
 
 

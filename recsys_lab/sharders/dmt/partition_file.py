@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from recsys_lab.base.files import read_text, write_text
-from recsys_lab.base.shapes import check_shape
+from recsys_lab.base.schema import check_shape
 from recsys_lab.errors import UserError
 
 FORMAT = "recsys_lab partition 1"

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Annotated
 
-from recsys_lab.base.ranges import OneOf, Positive, check
+from recsys_lab.base.ranges import OneOf, Positive
+from recsys_lab.base.schema import checked
 from recsys_lab.cluster import Cluster
 
 
@@ -44,7 +45,7 @@ class Bandwidths:
             ),
             ar_cross_gb_s=_over(cross * near, 2 * (hosts - 1) / hosts),
         )
-        check(overrides or {}, GivenBandwidths, "sharder.planner.bandwidths")
+        checked(overrides or {}, GivenBandwidths, "sharder.planner.bandwidths")
         return replace(derived, **(overrides or {}))
 
 

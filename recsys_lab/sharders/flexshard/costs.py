@@ -21,7 +21,7 @@ from recsys_lab.units import transfer_ms
 #: Bytes of a replicated row over those of its weights: TorchRec's, as the paper takes it.
 PAPER_REPLICA_MULTIPLIER = 6.0
 #: Ours: the weights, a gradient of all rows, what its all-reduce needs, and the optimizer's state per weight. Measured as 2.08 to 2.13
-#: before the state (experiments/benchmarks/replica_multiplier.py).
+#: before the state (experiments/benchmarks/2026-11_replicas.md).
 REPLICA_MULTIPLIER = {name: 2.12 + state for name, state in STATE_PER_WEIGHT.items()}
 #: Row-sharded rows have no gradient that lasts: the weights and the optimizer's state.
 SHARD_MULTIPLIER = {name: 1.0 + state for name, state in STATE_PER_WEIGHT.items()}

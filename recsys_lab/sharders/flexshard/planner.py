@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from recsys_lab.base.ranges import OneOf, Range, check_fields
+from annotated_types import Interval
+from pydantic import Strict
+
+from recsys_lab.base.ranges import OneOf
+from recsys_lab.base.schema import check_fields
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.plan import Placement, ShardingPlan
@@ -60,11 +64,11 @@ class FlexShard(Sharder):
         force: table name or glob -> the scheme of the whole table (`whole_tables.WHOLE`); a later entry wins.
     """
 
-    tiers: Annotated[int, OneOf((2, 3))]
+    tiers: Literal[2, 3]
     goal: Annotated[str, OneOf(GOALS)] = "memory_neutral"
-    extra_memory_gb: Annotated[float, Range(-1e6, 1e6)] = 0.0
+    extra_memory_gb: Annotated[float, Strict(), Interval(ge=-1e6, le=1e6)] = 0.0
     rule: Annotated[str, OneOf(RULES)] = "paper"
-    replica_multiplier: Annotated[float, Range(1, 1e3)] | None = None
+    replica_multiplier: Annotated[float, Strict(), Interval(ge=1, le=1e3)] | None = None
     bandwidths: GivenBandwidths | None = None
     align: bool = False
     force: dict[str, str] | None = None

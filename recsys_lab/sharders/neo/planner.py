@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Annotated
 
-from recsys_lab.base.ranges import NotNegative, OneOf, check_fields
+from recsys_lab.base.ranges import NotNegative, OneOf
+from recsys_lab.base.schema import check_fields
 from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.memory import check_fits

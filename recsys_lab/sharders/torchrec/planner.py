@@ -1,7 +1,7 @@
 """TorchRec's EmbeddingShardingPlanner as a pure function of our tables, access statistics and cluster.
 
 It works on the meta device and needs no process group. So a plan for 64 GPUs is made on a laptop. This file imports no torch; search.py
-does. Where torch is not imported yet, search.py answers in a child process (recsys_lab/base/child.py).
+does. What it answers is kept (recsys_lab/base/answers.py), so that a plan made again imports no torch.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from recsys_lab.base.child import answer
-from recsys_lab.base.ranges import OneOf, Width, check_fields
+from recsys_lab.base.answers import answer
+from recsys_lab.base.ranges import OneOf, Width
+from recsys_lab.base.schema import check_fields
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.plan import Placement, Shard, ShardingPlan, Workload
@@ -125,8 +126,15 @@ def _search_of(inputs: PlanInputs, types: Types, widths: Mapping[str, int]) -> S
 @functools.lru_cache(maxsize=32)
 def _placements(search: Search) -> tuple[Placement, ...] | None:
     """What TorchRec finds; None where nothing fits. Kept: it takes seconds, and what else differs between two plans is often not of it."""
-    rows = answer("recsys_lab.sharders.torchrec.search:answered", asdict(search), SEARCHED)
+    rows = answer(ask_torchrec, asdict(search), SEARCHED)
     return None if rows is None else tuple(Placement(table, scheme, _shards(shards)) for table, scheme, shards in rows)
+
+
+def ask_torchrec(search: dict[str, Any]) -> list[Any] | None:
+    """The answer of TorchRec's planner to a `Search`, both plain. Imports torch."""
+    from recsys_lab.sharders.torchrec.search import answered
+
+    return answered(search)
 
 
 def _shards(extents: list[list[Any]]) -> tuple[Shard, ...]:

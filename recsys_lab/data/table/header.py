@@ -1,0 +1,62 @@
+"""The header of a table as text: its separator, and the names of its columns."""
+
+from __future__ import annotations
+
+import csv
+import re
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from recsys_lab.data.text import LOOK_BYTES, Reading, TextFormat, first_lines, read_text, shorten
+from recsys_lab.errors import UserError
+
+NO_HEADER = "if its first line is a row, put a line with the names of the columns before it"
+_SEPARATORS = (",", "\t", ";", "|")
+
+
+def table_format(path: Path) -> TextFormat:
+    """How the rows of `path` are written. UserError for an empty file, and for names that no column can have."""
+    header = next(iter(first_lines(path, 1)), None)
+    if header is None:
+        raise UserError("the file is empty", where=path, allowed="a header and a row or more")
+    separator = max(_SEPARATORS, key=header.count)
+    try:
+        names = next(csv.reader([header], delimiter=separator, strict=True), [])
+    except csv.Error as error:
+        raise UserError(f"not a header ({error})", where=f"{path}:1", given=shorten(header), remedy="mend its quotes") from None
+    return TextFormat(checked_names([name.strip(" \t") for name in names], f"{path}:1"), separator, header, quoted=True)
+
+
+def first_rows(path: Path, rows: int) -> pl.DataFrame:
+    """At most the first `rows` rows, every column as text. UserError, with its line, for a bad one."""
+    text_format = table_format(path)
+    frame = next(read_text(path, text_format, "fail", Reading(), LOOK_BYTES), None)
+    return pl.DataFrame(schema=dict.fromkeys(text_format.names, pl.String)) if frame is None else frame.head(rows)
+
+
+def checked_names(names: Sequence[str], where: object) -> tuple[str, ...]:
+    """The names of a table's columns. UserError where one has none, a control character, or that of another."""
+    if not any(name.strip() for name in names):
+        raise UserError("a blank line", where=where, allowed="a header with the names of the columns", remedy="take it out")
+    for number, name in enumerate(names, 1):
+        if not name.strip():
+            given, remedy = f"column {number} of {len(names)}", "name it, or leave it out (an index that pandas wrote: index=False)"
+            raise UserError("a column without a name", where=where, given=given, remedy=remedy + _of_no_header(names))
+        if any(unicodedata.category(sign) == "Cc" for sign in name):
+            raise UserError("a control character in a column's name", where=where, given=repr(name), remedy="name it in one line of text")
+        if names.count(name) > 1:
+            raise UserError("two columns have one name", where=where, given=name, remedy="rename one of them" + _of_no_header(names))
+    return tuple(names)
+
+
+def _of_no_header(names: Sequence[str]) -> str:
+    """What to do besides where a header holds numbers: it may be the first row."""
+    return f"; {NO_HEADER}" if has_numbers(names) else ""
+
+
+def has_numbers(names: Sequence[str]) -> bool:
+    """Whether one of `names` is a number, as in a row."""
+    return any(re.fullmatch(r"-?[\d.]+", name) for name in names)

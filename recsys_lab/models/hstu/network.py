@@ -1,0 +1,152 @@
+"""HSTU, the layer of Generative Recommenders (Zhai et al. 2024, arXiv 2402.17152, section 3.2, figure 3), telling the next item.
+
+    rows X [N, D] -> LayerNorm -> linear -> SiLU -> gate U, values V, queries Q, keys K          (equation 1)
+    Q K^T + relative bias -> SiLU / length -> causal -> times V                                  (2: pointwise, not softmax)
+    LayerNorm, times U -> linear -> + X                                                          (3)
+
+There is no softmax. A row's weights need not sum to one, so how often something was seen counts. No wide layer follows. Its bias is of
+places. The paper's second bias, of times, is a feature here (`data.time`) that is added to each row. Shapes: N rows of B sequences, T the
+longest of a group, D embedding dimension, h heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import silu
+from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor
+
+from recsys_lab.errors import UserError
+from recsys_lab.kernels.attention import causal_silu, fuses_attention
+from recsys_lab.models.attention import Groups
+from recsys_lab.models.click_model import ClickModel, ModelInputs
+from recsys_lab.models.history import TOLD, history_of, next_item_logits, placed_rows
+from recsys_lab.models.hstu import HSTU
+from recsys_lab.models.jagged import Places
+from recsys_lab.models.layer_norm import LayerNorm
+from recsys_lab.models.layers import embedding_rows, feature_names
+from recsys_lab.models.linear import Linear, matmul
+
+#: Of a sequence, so many rows look back together. Longer ones so never make the half of the square that causality cuts off.
+ROWS_AT_ONCE = 256
+
+
+class HSTUBlock(nn.Module):
+    """One layer. `max_length`: distances told apart, and what weights are divided by, so that a row does not depend on its company."""
+
+    def __init__(
+        self, dim: int, heads: int, attention_dim: int, linear_dim: int, max_length: int, dropout: float, device: torch.device | None
+    ):
+        super().__init__()
+        self.heads, self.max_length = heads, max_length
+        self.sizes = [heads * linear_dim, heads * linear_dim, heads * attention_dim, heads * attention_dim]
+        self.before = LayerNorm(dim, device=device)
+        self.project = Linear(dim, sum(self.sizes), device=device)
+        self.bias = nn.Embedding(max_length, 1, device=device)  # by distance; farther ones share the last
+        self.after = LayerNorm(heads * linear_dim, device=device)
+        self.mix = Linear(heads * linear_dim, dim, device=device)
+        self.dropout = nn.Dropout(dropout)
+
+    def reset_parameters(self) -> None:
+        """All distances begin nearly alike."""
+        nn.init.normal_(self.bias.weight, std=0.02)
+
+    def forward(self, rows: Tensor, places: Places, groups: Groups | None) -> Tensor:
+        """[N, D] -> [N, D]. `groups` from `Places.groups`; None: a kernel reads sequences of any length."""
+        gate, values, queries, keys = silu(self.project(self.before(rows))).split(self.sizes, dim=1)
+        if groups is None:
+            bias = self.bias.weight.squeeze(1).float()
+            attended = causal_silu(queries, keys, values, bias, places.lengths, places.longest, self.heads, self.max_length)
+        else:
+            attended = self._by_groups(queries, keys, values, groups)
+        return rows + self.mix(self.dropout(self.after(attended) * gate))
+
+    def _by_groups(self, queries: Tensor, keys: Tensor, values: Tensor, groups: Groups) -> Tensor:
+        attended = torch.zeros_like(values)
+        for own, places in groups:
+            v, q, k = (self._heads(part[own], places) for part in (values, queries, keys))
+            blocks = range(0, places.longest, ROWS_AT_ONCE)
+            part = torch.cat([self._attend(q, k, v, start, min(start + ROWS_AT_ONCE, places.longest)) for start in blocks], dim=2)
+            attended = attended.index_copy(0, own, places.packed(part.transpose(1, 2).flatten(2)))
+        return attended
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, start: int, stop: int) -> Tensor:
+        """[b, h, T, d] each -> [b, h, stop - start, d]: what the rows from `start` to `stop` see of those up to themselves."""
+        weights = matmul(q[:, :, start:stop], k[:, :, :stop].transpose(2, 3)) + self._relative(start, stop)
+        return matmul((silu(weights) / self.max_length).tril(start), v[:, :, :stop])
+
+    def _heads(self, rows: Tensor, places: Places) -> Tensor:
+        """[n, h * d] -> [b, h, T, d], padded at the end, where no earlier row looks."""
+        return places.padded(rows).unflatten(2, (self.heads, -1)).transpose(1, 2)
+
+    def _relative(self, start: int, stop: int) -> Tensor:
+        """[stop - start, stop]: the bias of row i from `start` on towards row j, by i - j. What is later is cut off behind it."""
+        places = torch.arange(stop, device=self.bias.weight.device)
+        return self.bias((places[start:, None] - places[None]).clamp(0, self.max_length - 1)).squeeze(2)
+
+
+class HSTUNetwork(ClickModel):
+    """The layers over a history. Every row scores the item after it."""
+
+    def __init__(self, inputs: ModelInputs, options: HSTU):
+        super().__init__()
+        tables, dense_width, device = inputs.checked(options.rows, options.lengths, options.dense_features)
+        dim, sizes = options.embedding_dim, (options.heads, options.attention_dim, options.linear_dim, options.max_length)
+        self.features = feature_names(tables)
+        _check(self.features, dense_width, options.objective)
+        self.objective = options.objective
+        self.history = history_of(self.features)
+        self.embeddings = embedding_rows(tables, device)
+        self.scale, self.head_columns = dim**0.5, max(options.attention_dim, options.linear_dim)
+        self.place = nn.Embedding(options.max_length, dim, device=device)
+        self.dropout = nn.Dropout(options.dropout)
+        self.blocks = nn.ModuleList([HSTUBlock(dim, *sizes, options.dropout, device) for _ in range(options.blocks)])
+        self.hidden = LayerNorm(dim, device=device)
+
+    def reset_parameters(self) -> None:
+        """Places start as small as the other layers' weights, so that at first items count more."""
+        nn.init.normal_(self.place.weight, std=0.02)
+
+    def forward(self, dense: Tensor | None, sparse: KeyedJaggedTensor) -> Tensor:
+        """F sequences of B samples -> logits [N, 2]: of the item that comes next, and of one that never came. There are no dense values."""
+        return self.predict(dense, self.embeddings(sparse))
+
+    def predict(self, dense: Tensor | None, looked_up: Mapping[str, JaggedTensor]) -> Tensor:
+        """The model after its tables: each feature's sequences -> logits [N, 2]."""
+        hidden, _ = self.read_history(looked_up)  # [N, D]
+        return next_item_logits(hidden, looked_up, self.scale)
+
+    def users(self, looked_up: Mapping[str, JaggedTensor]) -> Tensor:
+        """[B, D], whose dot product with an item's vector is the score of that item as the next."""
+        hidden, places = self.read_history(looked_up)
+        return places.last(hidden)
+
+    def read_history(self, looked_up: Mapping[str, JaggedTensor]) -> tuple[Tensor, Places]:
+        """The history's rows [N, D] after all layers."""
+        vectors, lengths, places = placed_rows(looked_up, self.history, self.scale, self.place)
+        rows = self.dropout(vectors)
+        groups = None if fuses_attention(rows, self.head_columns) else Places.groups(lengths, rows.device)
+        for block in self.blocks:
+            rows = block(rows, places, groups)
+        return self.hidden(rows), places
+
+    def example(self, samples: int, mean_lengths: Mapping[str, float]) -> dict[str, JaggedTensor]:
+        """As ClickModel's: every sample has the history's mean length, rounded."""
+        dim, length = self.place.embedding_dim, max(1, round(mean_lengths.get(self.history[0], 1.0)))
+        rows = [torch.empty(samples * length, dim, device="meta", requires_grad=True) for _ in self.features]
+        return {name: JaggedTensor(own, lengths=torch.full((samples,), length)) for name, own in zip(self.features, rows)}
+
+
+def _check(features: list[str], dense_width: int, objective: str) -> None:
+    """UserError for another objective, and for features that it cannot read."""
+    if objective != "next_item":
+        raise UserError(
+            "no such choice", where="model.objective", given=objective, allowed="next_item", remedy="model=sequence tells clicks"
+        )
+    if dense_width:
+        raise UserError("a sequence model reads no dense values", where="model", given=f"{dense_width} dense features", allowed="0")
+    if missing := [name for name in ("item", *TOLD) if name not in features]:
+        given = f"data with {', '.join(features)}"
+        raise UserError(f"the feature {missing[0]} is needed", where="model", given=given, remedy="use data=movielens or data=interactions")

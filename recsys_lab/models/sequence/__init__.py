@@ -1,0 +1,44 @@
+"""Sequence models: SASRec, DIN and BST: its options. `network.py` is the figure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from recsys_lab.base.ranges import DenseFeatures, Depth, Dimension, Length, OneOf, RowCount, ShareBelowOne, Width
+from recsys_lab.models.options import ModelOptions
+from recsys_lab.tables import LawOptions
+
+if TYPE_CHECKING:
+    from recsys_lab.models.click_model import ClickModel, ModelInputs
+
+OBJECTIVES = ("next_item", "click")
+ATTENTIONS = ("transformer", "pairwise")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sequence(ModelOptions):
+    """`objective`: next_item | click. `attention`: transformer (`blocks` of `heads`, inner layers `feed_forward` wide) | pairwise.
+
+    `max_length`: places told apart, counted from a history's end. Earlier ones share the last. `over_layers`: click's alone, end in 1.
+    `rows`, `lengths`, `dense_features` and `law` are set by variants that fix their own inputs.
+    """
+
+    embedding_dim: Dimension
+    objective: Annotated[str, OneOf(OBJECTIVES)]
+    attention: Annotated[str, OneOf(ATTENTIONS)]
+    max_length: Length
+    blocks: Depth
+    heads: Depth
+    feed_forward: Width
+    over_layers: list[Width]
+    dropout: ShareBelowOne = 0.0
+    rows: list[RowCount] | None = None
+    lengths: list[Length] | None = None
+    dense_features: DenseFeatures | None = None
+    law: LawOptions | None = None
+
+    def build(self, inputs: ModelInputs) -> ClickModel:
+        from recsys_lab.models.sequence.network import SequenceNetwork
+
+        return SequenceNetwork(inputs, self)

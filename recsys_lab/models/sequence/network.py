@@ -1,0 +1,150 @@
+"""Sequence models: a user's history as rows of tables that are not pooled, read by attention.
+
+next_item (SASRec, Kang and McAuley 2018, figure 1): every place of the history scores the item after it. It also scores one that never
+came.
+
+    history -> tables -> sum, + place from the end -> causal blocks -> hidden [N, D] -+-> dot with the item after it  -> logits [N, 2]
+                                                                                     +-> dot with a random item
+
+click (with pair-wise attention as DIN, Zhou et al. 2018, figure 2; or with a transformer as BST, Chen et al. 2019):
+
+    history   -> tables -> sum, + place from the end -> attention -> interest [B, D] -+-> concat with their product -> over MLP -> logit [B]
+    candidate -> tables -> sum ------------------------- target [B, D] ---------------+
+
+Shapes: N look-ups of a history in B samples, D embedding dimension. Features are distinguished by name. See `Roles`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor
+
+from recsys_lab.errors import UserError
+from recsys_lab.models.attention import CausalBlock, TargetAttention
+from recsys_lab.models.click_model import ClickModel, ModelInputs
+from recsys_lab.models.history import TOLD, history_of, next_item_logits, placed_rows
+from recsys_lab.models.jagged import Places
+from recsys_lab.models.layer_norm import LayerNorm
+from recsys_lab.models.layers import check_layers, embedding_rows, feature_names, mlp
+from recsys_lab.models.sequence import Sequence
+
+#: The candidate, and what says more of it: as long as it, and added to it.
+_CANDIDATE = ("candidate", "candidate_category")
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which features are what. Each history is a list of features that are added row by row."""
+
+    histories: tuple[tuple[str, ...], ...]
+    candidate: tuple[str, ...]  # empty: the last of the first history is the target
+
+    @staticmethod
+    def of(features: list[str]) -> Roles:
+        """`item` is the history, with `category` and `time`. Without one every feature is a history of its own."""
+        others = tuple((name,) for name in features) if "item" not in features else (history_of(features),)
+        return Roles(others, tuple(name for name in _CANDIDATE if name in features))
+
+
+class SequenceNetwork(ClickModel):
+    """For next_item a transformer and no over MLP. For click a transformer or pair-wise attention, then the over MLP."""
+
+    def __init__(self, inputs: ModelInputs, options: Sequence):
+        super().__init__()
+        tables, dense_width, device = inputs.checked(options.rows, options.lengths, options.dense_features)
+        dim, heads, dropout = options.embedding_dim, options.heads, options.dropout
+        self.features = feature_names(tables)
+        _check(self.features, dense_width, options.objective, options.attention)
+        check_layers("model.over_layers", options.over_layers, 1, "one logit")
+        if dim % heads:
+            raise UserError("heads must share the dimension evenly", where="model.heads", given=heads, allowed=f"a divisor of {dim}")
+        self.objective, self.roles = options.objective, Roles.of(self.features)
+        self.embeddings = embedding_rows(tables, device)
+        self.scale = dim**0.5  # of vectors from tables, which begin small: as in Vaswani et al. 2017, section 3.4
+        self.place = nn.Embedding(options.max_length, dim, device=device)
+        self.normalise = LayerNorm(dim, device=device)
+        self.dropout = nn.Dropout(dropout)
+        transformer = options.attention == "transformer"
+        layers = options.blocks if transformer else 0
+        self.blocks = nn.ModuleList([CausalBlock(dim, heads, options.feed_forward, dropout, device) for _ in range(layers)])
+        self.hidden = LayerNorm(dim, device=device) if transformer else nn.Identity()
+        self.attention = None if transformer else TargetAttention(dim, dropout, device)
+        vectors = 1 + 2 * len(self.roles.histories)
+        clicks = options.objective == "click"
+        self.over = mlp(vectors * dim, options.over_layers, device, dropout=dropout, linear_end=True) if clicks else None
+
+    def reset_parameters(self) -> None:
+        """Places start as small as the other layers' weights, so that at first items count more."""
+        nn.init.normal_(self.place.weight, std=0.02)
+
+    def forward(self, dense: Tensor | None, sparse: KeyedJaggedTensor) -> Tensor:
+        """F sequences of B samples -> logits: [N, 2] for next_item, [B] for click. There are no dense values."""
+        return self.predict(dense, self.embeddings(sparse))
+
+    def predict(self, dense: Tensor | None, looked_up: Mapping[str, JaggedTensor]) -> Tensor:
+        """The figures at the top: each feature's sequences -> logits."""
+        histories = [self.read_history(looked_up, history) for history in self.roles.histories]  # rows [N, D] each, and their places
+        if self.over is None:
+            return next_item_logits(histories[0][0], looked_up, self.scale)  # [N, 2]
+        target = self.target_of(looked_up, *histories[0])  # [B, D]
+        interests = [self.interest(target, *history) for history in histories]  # [B, D] each
+        products = [target * interest for interest in interests]
+        return self.over(torch.cat([target, *interests, *products], dim=1)).squeeze(1)  # [B]
+
+    def users(self, looked_up: Mapping[str, JaggedTensor]) -> Tensor:
+        """For next_item: [B, D], whose dot product with an item's vector is the score of that item as the next."""
+        hidden, places = self.read_history(looked_up, self.roles.histories[0])
+        return places.last(hidden)
+
+    def read_history(self, looked_up: Mapping[str, JaggedTensor], features: tuple[str, ...]) -> tuple[Tensor, Places]:
+        """A history's rows [N, D], and after the transformer, if the model has one, what they became."""
+        vectors, lengths, places = placed_rows(looked_up, features, self.scale, self.place)
+        rows = self.dropout(self.normalise(vectors))
+        groups = Places.groups(lengths, rows.device) if self.blocks else []
+        for block in self.blocks:
+            rows = block(rows, groups)
+        return self.hidden(rows), places
+
+    def target_of(self, looked_up: Mapping[str, JaggedTensor], rows: Tensor, places: Places) -> Tensor:
+        """[B, D]: the candidate, or where there is none the last of the history."""
+        if not self.roles.candidate:
+            return places.last(rows)
+        vectors = [looked_up[name].values() for name in self.roles.candidate]
+        one = Places.of(looked_up[self.roles.candidate[0]].lengths(), vectors[0].device)
+        return one.last(self.normalise(self.scale * sum(vectors[1:], vectors[0])))
+
+    def interest(self, target: Tensor, rows: Tensor, places: Places) -> Tensor:
+        """[B, D]: what the history says of the target."""
+        return places.last(rows) if self.attention is None else self.attention(target, rows, places)
+
+    def example(self, samples: int, mean_lengths: Mapping[str, float]) -> dict[str, JaggedTensor]:
+        """As ClickModel's: every sample has each feature's mean length, rounded."""
+        dim, rows = self.place.embedding_dim, {}
+        for name in self.features:
+            length = max(1, round(mean_lengths.get(name, 1.0)))
+            values = torch.empty(samples * length, dim, device="meta", requires_grad=True)
+            rows[name] = JaggedTensor(values, lengths=torch.full((samples,), length))
+        return rows
+
+
+def _check(features: list[str], dense_width: int, objective: str, attention: str) -> None:
+    """UserError for choices that cannot be, and features that they cannot read."""
+    if dense_width:
+        raise UserError("a sequence model reads no dense values", where="model", given=f"{dense_width} dense features", allowed="0")
+    if objective == "click":
+        return
+    if attention != "transformer":
+        raise UserError(
+            "every place must see what came before", where="model.attention", given=attention, allowed="transformer for next_item"
+        )
+    if missing := [name for name in ("item", *TOLD) if name not in features]:
+        raise UserError(
+            f"the objective next_item needs the feature {missing[0]}",
+            where="model.objective",
+            given=f"data with {', '.join(features)}",
+            remedy="use data=interactions, or model.objective=click",
+        )

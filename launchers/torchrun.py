@@ -84,7 +84,7 @@ def join(
         )
     import torch
 
-    from recsys_lab.train.strategy import wait_at_most
+    from recsys_lab.train.process_group import wait_at_most
 
     if hosts * ranks_per_host != int(os.environ["WORLD_SIZE"]):
         raise UserError(
@@ -200,7 +200,7 @@ def _of_first(value: Any) -> Any:
     """What rank 0 gives, on every rank."""
     import torch.distributed as dist
 
-    from recsys_lab.train.strategy import start_process_group
+    from recsys_lab.train.process_group import start_process_group
 
     start_process_group()
     box = [value]

@@ -26,7 +26,7 @@ PRELOAD = [
     "torchrec.distributed.model_parallel",
     "torchrec.distributed.planner",
     "recsys_lab.executor.sharding",
-    "recsys_lab.train.strategy",
+    "recsys_lab.train.model_executor",
 ]
 
 

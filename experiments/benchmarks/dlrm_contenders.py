@@ -15,7 +15,6 @@ from recsys_lab.experiment import Experiment, of_words
 from recsys_lab.planning import Planned, plan_for, this_machine
 from recsys_lab.train.objective import click_loss
 from recsys_lab.train.optimizer import DenseAndTables, dense_optimizer
-from recsys_lab.train.unprofiled import skip_ranges
 
 BATCH, LR = 2048, 0.01
 READ_AHEAD = 2
@@ -143,7 +142,6 @@ def planned(given: Problem, precision: str) -> Planned:
 def our_step(given: Problem, precision: str) -> Step:
     experiment = experiment_of(given.overrides, precision)
     options, device = experiment.optimizer, torch.device("cpu")
-    skip_ranges()  # as a rank does; TorchRec's are skipped then, too
     sharded = experiment.shard(experiment.build_model(given.data, torch.device("meta")), planned(given, precision).plan, device)
     both = DenseAndTables(dense_optimizer(sharded, options.dense), sharded.sparse_optimizer, options.sparse.rate)
 

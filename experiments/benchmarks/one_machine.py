@@ -42,7 +42,7 @@ from recsys_lab.plan.workload import DenseLayer
 from recsys_lab.record.environment import cpu_model
 from recsys_lab.tables.spec import READ_BYTES
 from recsys_lab.train.memory import keep_memory
-from recsys_lab.train.strategy import start_process_group
+from recsys_lab.train.process_group import start_process_group
 
 #: Of each turn of a contender: first ones that do not count, as the loader has read ahead before them, then those that do.
 WARM_UP, COUNTED = 4, 8

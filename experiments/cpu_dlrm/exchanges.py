@@ -23,7 +23,7 @@ from recsys_lab.plan.scheme import EXCHANGES
 from recsys_lab.planning import plan_for, this_machine
 from recsys_lab.train.objective import click_loss
 from recsys_lab.train.optimizer import DenseAndTables, dense_optimizer
-from recsys_lab.train.strategy import start_process_group
+from recsys_lab.train.process_group import start_process_group
 
 WARM_UP, COUNTED = 2, 6
 BATCHES = 4  # different ones, made beforehand and used in turn

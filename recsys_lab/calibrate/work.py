@@ -14,7 +14,7 @@ from recsys_lab.base.environment import DEVICE, word_of
 from recsys_lab.calibrate import caches, collectives, ranks
 from recsys_lab.calibrate.measured import CollectiveTime, Measured
 from recsys_lab.train.memory import keep_memory
-from recsys_lab.train.strategy import start_process_group
+from recsys_lab.train.process_group import start_process_group
 
 
 def measure(hosts: int, ranks_per_host: int, device: str) -> Measured:

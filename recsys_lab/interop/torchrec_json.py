@@ -162,24 +162,24 @@ def plan_of(path: Path | str, experiment: Experiment) -> ShardingPlan:
     return read(path, experiment.tables(experiment.open_data()), cluster.hosts, cluster.ranks_per_host)
 
 
-def compared(path: Path | str, sharders: Sequence[str], *words: str) -> Compared:
+def compared(path: Path | str, sharders: Sequence[str], *overrides: str) -> Compared:
     """The plan in `path`, and those that sharders of ours make for the same tables, each priced on the same cluster.
 
     Args:
         path: as `read` takes it.
         sharders: of ours, such as "neo_4d".
-        words: of run.py: the model and the cluster, such as "model=tables", "model.file=tables.csv", "cluster=h100x64".
+        overrides: of run.py: the model and the cluster, such as "model=tables", "model.file=tables.csv", "cluster=h100x64".
 
     Returns:
         A Priced by name: of the file, then of each sharder. `print` shows a table of them. A plan that does not fit says so.
 
     Raises:
-        UserError: that of `read`, and for wrong words.
+        UserError: that of `read`, and for wrong overrides.
     """
-    experiment = api.compose(*words)
+    experiment = api.compose(*overrides)
     plan = plan_of(path, experiment)
-    ours = {name: Priced.of(partial(api.simulate, *words, f"sharder={name}")) for name in sharders}
-    return Compared({Path(path).name: Priced.of(partial(api.simulate, experiment, given=plan))} | ours)
+    of_sharders = {name: Priced.of(partial(api.simulate, *overrides, f"sharder={name}")) for name in sharders}
+    return Compared({Path(path).name: Priced.of(partial(api.simulate, experiment, given=plan))} | of_sharders)
 
 
 __all__ = ["Compared", "Priced", "compared", "plan_of", "read"]

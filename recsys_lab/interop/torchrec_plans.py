@@ -2,8 +2,8 @@
 
 from recsys_lab.interop import torchrec_plans
 
-made = recsys_lab.plan(torchrec_plans.experiment(model, "cluster=h100x64", "sharder=neo_4d")).plan
-DistributedModelParallel(model, plan=torchrec_plans.to_torchrec(made, model, "cuda"))
+plan = recsys_lab.plan(torchrec_plans.experiment(model, "cluster=h100x64", "sharder=neo_4d")).plan
+DistributedModelParallel(model, plan=torchrec_plans.to_torchrec(plan, model, "cuda"))
 
 In the examples below `model` is that of docs/torchrec.md.
 """
@@ -94,8 +94,8 @@ def to_torchrec(plan: ShardingPlan, model: nn.Module, device: str, kernel: str |
         UserError: for a table that the plan lacks or has with another size, and for a scheme that TorchRec has not. On the CPU also for
             `fused` and for sequences: FBGEMM's kernels compute garbage or crash there (docs/torchrec.md).
 
-    >>> made = api.plan(experiment(model, "cluster=h100x8", "sharder=torchrec_row_wise")).plan
-    >>> to_torchrec(made, model, "cuda").plan["tables"]["item"].sharding_type
+    >>> plan = api.plan(experiment(model, "cluster=h100x8", "sharder=torchrec_row_wise")).plan
+    >>> to_torchrec(plan, model, "cuda").plan["tables"]["item"].sharding_type
     'row_wise'
     """
     kernel = kernel or ("dense" if device == "cpu" else "fused")
@@ -149,8 +149,8 @@ def from_torchrec(plan: tr.ShardingPlan, model: nn.Module, hosts: int, ranks_per
     Raises:
         UserError: for a module or a table that the plan lacks, and for shards that cannot be.
 
-    >>> made = api.plan(experiment(model, "cluster=h100x8", "sharder=torchrec_row_wise")).plan
-    >>> from_torchrec(to_torchrec(made, model, "cuda"), model, hosts=1, ranks_per_host=8).placements == made.placements
+    >>> plan = api.plan(experiment(model, "cluster=h100x8", "sharder=torchrec_row_wise")).plan
+    >>> from_torchrec(to_torchrec(plan, model, "cuda"), model, hosts=1, ranks_per_host=8).placements == plan.placements
     True
     """
     tables = tables_of(model)
@@ -181,28 +181,28 @@ def read(path: Path | str, model: nn.Module, hosts: int, ranks_per_host: int) ->
     Raises:
         UserError: for a file that cannot be read, and as `from_torchrec` does.
 
-    >>> made = api.plan(experiment(model, "cluster=h100x8", "sharder=torchrec_row_wise")).plan
+    >>> plan = api.plan(experiment(model, "cluster=h100x8", "sharder=torchrec_row_wise")).plan
     >>> with open("plan.json", "w") as file:
-    ...     json.dump(to_torchrec(made, model, "cuda")._serialize(), file)
-    >>> read("plan.json", model, hosts=1, ranks_per_host=8).placements == made.placements
+    ...     json.dump(to_torchrec(plan, model, "cuda")._serialize(), file)
+    >>> read("plan.json", model, hosts=1, ranks_per_host=8).placements == plan.placements
     True
     """
     return torchrec_json.read(path, tables_of(model), hosts, ranks_per_host)
 
 
-def experiment(model: nn.Module, *words: str, mean_ids: MeanIds = 1.0) -> Experiment:
+def experiment(model: nn.Module, *overrides: str, mean_ids: MeanIds = 1.0) -> Experiment:
     """An experiment on the tables of a TorchRec model, with the dense arch of `model=tables`.
 
     Args:
         model: pooled tables only (EmbeddingBagCollection).
-        words: of run.py, such as "cluster=h100x64"; "model=tables_dcn" for DCN's dense arch.
+        overrides: of run.py, such as "cluster=h100x64"; "model=tables_dcn" for DCN's dense arch.
         mean_ids: ids of a sample, by feature name (1 where it has none), or the same for all.
 
     Returns:
         What `recsys_lab.compose` returns.
 
     Raises:
-        UserError: for wrong words, for a model without pooled tables, and for a feature of `mean_ids` that it has not.
+        UserError: for wrong overrides, for a model without pooled tables, and for a feature of `mean_ids` that it has not.
 
     >>> experiment(model, "cluster=h100x16", mean_ids={"item": 42.5}).cluster.world_size
     16
@@ -220,15 +220,15 @@ def experiment(model: nn.Module, *words: str, mean_ids: MeanIds = 1.0) -> Experi
     text = "\n".join([lines[0][0], *(line for file in lines for line in file[1:])]) + "\n"
     file = Path(tempfile.gettempdir(), f"recsys_lab_tables_{hashlib.sha256(text.encode()).hexdigest()[:16]}.csv")
     file.write_text(text, encoding="utf-8")
-    default_model = [] if any(word.startswith("model=") for word in words) else ["model=tables"]
-    return api.compose(*default_model, f"model.file={file}", *words)
+    default_model = [] if any(override.startswith("model=") for override in overrides) else ["model=tables"]
+    return api.compose(*default_model, f"model.file={file}", *overrides)
 
 
-def simulate(model: nn.Module, plan: AnyPlan, *words: str, mean_ids: MeanIds = 1.0) -> api.Simulated:
-    """What an iteration takes on the cluster that `words` name.
+def simulate(model: nn.Module, plan: AnyPlan, *overrides: str, mean_ids: MeanIds = 1.0) -> api.Simulated:
+    """What an iteration takes on the cluster that `overrides` name.
 
     Args:
-        model, words, mean_ids: those of `experiment`.
+        model, overrides, mean_ids: those of `experiment`.
         plan: TorchRec's, the Path of its JSON, or the name of a sharder of ours.
 
     Returns:
@@ -241,19 +241,19 @@ def simulate(model: nn.Module, plan: AnyPlan, *words: str, mean_ids: MeanIds = 1
     True
     """
     if isinstance(plan, str):
-        return api.simulate(experiment(model, *words, f"sharder={plan}", mean_ids=mean_ids))
-    resolved = experiment(model, *words, mean_ids=mean_ids)
+        return api.simulate(experiment(model, *overrides, f"sharder={plan}", mean_ids=mean_ids))
+    resolved = experiment(model, *overrides, mean_ids=mean_ids)
     hosts, ranks_per_host = resolved.cluster.hosts, resolved.cluster.ranks_per_host
     if isinstance(plan, Path):
         return api.simulate(resolved, given=read(plan, model, hosts, ranks_per_host))
     return api.simulate(resolved, given=from_torchrec(plan, model, hosts, ranks_per_host))
 
 
-def compared(model: nn.Module, plans: Mapping[str, AnyPlan], *words: str, mean_ids: MeanIds = 1.0) -> pandas.DataFrame:
+def compared(model: nn.Module, plans: Mapping[str, AnyPlan], *overrides: str, mean_ids: MeanIds = 1.0) -> pandas.DataFrame:
     """Plans side by side: which phase of an iteration takes the time, and what each rank holds.
 
     Args:
-        model, words, mean_ids: those of `experiment`.
+        model, overrides, mean_ids: those of `experiment`.
         plans: by any name, TorchRec's plans, the Paths of their JSON, or sharders of ours such as "neo_4d".
 
     Returns:
@@ -268,7 +268,7 @@ def compared(model: nn.Module, plans: Mapping[str, AnyPlan], *words: str, mean_i
     """
     import pandas
 
-    each = {name: torchrec_json.Priced.of(partial(simulate, model, plan, *words, mean_ids=mean_ids)) for name, plan in plans.items()}
+    each = {name: torchrec_json.Priced.of(partial(simulate, model, plan, *overrides, mean_ids=mean_ids)) for name, plan in plans.items()}
     phases = dict.fromkeys(phase for priced in each.values() for phase in priced.phases_ms)
     columns = ["iteration_ms", *phases, "sent_mb", "tables_gb", *(["why_not"] if any(priced.why_not for priced in each.values()) else [])]
     rows = {name: asdict(priced) | dict(priced.phases_ms) for name, priced in each.items()}

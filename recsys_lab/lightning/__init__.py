@@ -1,5 +1,6 @@
-"""A LightningModule of the user's own, with its tables sharded by a plan: `from recsys_lab.lightning import ShardedStrategy`."""
+"""A LightningModule with its tables sharded by a plan: `from recsys_lab.lightning import ShardedStrategy`."""
 
-from recsys_lab.lightning.strategy import ShardedStrategy, whole_weights
+from recsys_lab.lightning.checkpoint import whole_weights
+from recsys_lab.lightning.strategy import ShardedStrategy
 
 __all__ = ["ShardedStrategy", "whole_weights"]

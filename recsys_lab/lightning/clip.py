@@ -1,4 +1,4 @@
-"""Clipping by the norm of all gradients: those of this rank's shards, those of other ranks' and those that all ranks share."""
+"""Clipping by the norm of all gradients: those of this rank's shards, those of other ranks' and those that all ranks have."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ import torch.distributed as dist
 from torch import Tensor
 
 
-def clip_by_whole_norm(shared: Iterable[Tensor], own: Iterable[Tensor], most: float, device: torch.device) -> Tensor:
+def clip_by_whole_norm(replicated: Iterable[Tensor], sharded: Iterable[Tensor], max_norm: float, device: torch.device) -> Tensor:
     """Scales gradients as `torch.nn.utils.clip_grad_norm_` does in one process. Collective.
 
     Args:
-        shared: parameters that every rank has with the same gradients.
-        own: parameters of this rank's shards.
-        most: the norm that all gradients together may have.
+        replicated: parameters that every rank has with the same gradients.
+        sharded: parameters of this rank's shards.
+        max_norm: the norm that all gradients together may have.
         device: where the sum over ranks is made.
 
     Returns:
         The norm before clipping.
     """
-    alike, apart = ([parameter.grad for parameter in given if parameter.grad is not None] for given in (shared, own))
-    elsewhere = _squares(apart, device)
-    dist.all_reduce(elsewhere)
-    norm = (_squares(alike, device) + elsewhere).sqrt()
-    factor = torch.clamp(most / (norm + 1e-6), max=1.0)
-    for gradient in (*alike, *apart):
+    replicated_grads, sharded_grads = (
+        [parameter.grad for parameter in parameters if parameter.grad is not None] for parameters in (replicated, sharded)
+    )
+    of_shards = _squares(sharded_grads, device)
+    dist.all_reduce(of_shards)
+    norm = (_squares(replicated_grads, device) + of_shards).sqrt()
+    factor = torch.clamp(max_norm / (norm + 1e-6), max=1.0)
+    for gradient in (*replicated_grads, *sharded_grads):
         gradient.mul_(factor)
     return norm
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed._shard.sharded_tensor import ShardedTensor
 from torchrec.distributed.types import ShardedModule
 
 from recsys_lab.errors import UserError
+from recsys_lab.executor.torch_private import ShardedTensor
 
 #: First row, first column, rows, columns.
 Block = list[int]
@@ -81,7 +81,7 @@ class _Buffer:
         self.tensor = torch.empty(block[2:], dtype=like.dtype)
         self.missing = self.tensor.numel()
 
-    def take(self, block: Block, source: Tensor) -> None:
+    def copy_overlap(self, block: Block, source: Tensor) -> None:
         """Copies what both have. Replicas give it once."""
         overlap = _overlap(self.block, block)
         if self.missing and overlap is not None:
@@ -114,7 +114,7 @@ def _overlap(own: Block, source: Block) -> tuple[tuple[slice, slice], tuple[slic
     return (row, col), (source_row, source_col)
 
 
-def moved(files: Callable[[], Iterator[tuple[Layout, dict[str, Any]]]], own: Layout, where: object) -> dict[str, Any]:
+def resharded(files: Callable[[], Iterator[tuple[Layout, dict[str, Any]]]], own: Layout, where: object) -> dict[str, Any]:
     """A checkpoint of other ranks, with the weights and the optimizer states that `own` wants.
 
     Args:
@@ -137,12 +137,12 @@ def moved(files: Callable[[], Iterator[tuple[Layout, dict[str, Any]]]], own: Lay
         for name, blocks in own.blocks.items():
             for number, block in enumerate(blocks):
                 for source, tensor in zip(layout.blocks[name], part["state_dict"][name], strict=True):
-                    weights.setdefault((name, number), _Buffer(block, tensor)).take(source, tensor)
+                    weights.setdefault((name, number), _Buffer(block, tensor)).copy_overlap(source, tensor)
         for number, optimizer in enumerate(part.get("optimizer_states", ())[: len(own.optimizers)]):  # none where nothing is trained
             for key, state in optimizer["state"].items():
                 name = layout.optimizers[number][key] if isinstance(key, int) else key
                 if name in own.blocks:
-                    _take_state(states.setdefault((number, name), {}), state, layout.blocks[name], own.blocks[name], where, name)
+                    _copy_state(states.setdefault((number, name), {}), state, layout.blocks[name], own.blocks[name], where, name)
     _check_whole(weights, states, where)
     for name, blocks in own.blocks.items():
         checkpoint["state_dict"][name] = [weights[name, number].tensor for number in range(len(blocks))]
@@ -159,19 +159,21 @@ def _tensor_of(value: Any) -> Any:
     return value.result() if isinstance(value, _Buffer) else value
 
 
-def _take_state(into: dict[str, Any], state: Mapping[str, Any], theirs: list[Block], ours: list[Block], where: object, name: str) -> None:
+def _copy_state(
+    into: dict[str, Any], state: Mapping[str, Any], saved_blocks: list[Block], own_blocks: list[Block], where: object, name: str
+) -> None:
     """One table's state of one optimizer. A rank has one block of a table, or none (`ShardedStrategy` sees to it)."""
-    block = ours[0] if ours else [0, 0, 0, 1]
-    source = theirs[0] if theirs else [0, 0, 0, 1]
+    block = own_blocks[0] if own_blocks else [0, 0, 0, 1]
+    source = saved_blocks[0] if saved_blocks else [0, 0, 0, 1]
     for key, value in state.items():
         if not isinstance(value, Tensor) or value.dim() == 0:
             into.setdefault(key, value)  # such as a number of steps, which all ranks share
         elif not source[2]:
             continue  # a rank without rows of this table
         elif list(value.shape) == source[2:]:
-            into.setdefault(key, _Buffer(block, value)).take(source, value)
+            into.setdefault(key, _Buffer(block, value)).copy_overlap(source, value)
         elif value.shape[0] == source[2] and value.numel() == source[2]:
-            into.setdefault(key, _RowStateBuffer(block, value)).take(source, value.reshape(-1, 1).expand(source[2:]))
+            into.setdefault(key, _RowStateBuffer(block, value)).copy_overlap(source, value.reshape(-1, 1).expand(source[2:]))
         else:
             shape, at = tuple(value.shape), f"{where} {name} {key}"
             remedy = "resume under the plan that it was written with"

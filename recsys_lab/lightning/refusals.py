@@ -9,11 +9,14 @@ import torch
 import torch.distributed as dist
 from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
+from lightning.pytorch.plugins.precision import MixedPrecision, Precision
 from torch import nn
 from torchrec.modules.fused_embedding_modules import FusedOptimizerModule
 from torchrec.modules.mc_embedding_modules import BaseManagedCollisionEmbeddingCollection
 
 from recsys_lab.errors import UserError
+from recsys_lab.executor.torch_private import has_optimizer_in_backward
+from recsys_lab.lightning.precision import ShardedMixedPrecision, ShardedPrecision
 
 PRECISIONS = ("32-true", "bf16-mixed")
 
@@ -30,9 +33,11 @@ def check_options(options: Mapping[str, Any]) -> None:
 def check_trainer(trainer: Any) -> None:
     """Raises UserError for what gives wrong weights when each rank has other shards."""
     averages = any(isinstance(one, StochasticWeightAveraging | WeightAveraging) for one in trainer.callbacks)
+    known_plugin = type(trainer.precision_plugin) in (Precision, MixedPrecision, ShardedPrecision, ShardedMixedPrecision)
     in_background = isinstance(trainer.strategy.checkpoint_io, AsyncCheckpointIO)
     cannot = (
         (trainer.precision not in PRECISIONS, "precision", "they have no such format here", " or ".join(PRECISIONS)),
+        (not known_plugin, "plugins", "they clip by the norm over all ranks", "no precision plugin of your own"),
         (averages, "callbacks", "shards cannot be copied", "no averaging of weights"),
         (in_background, "plugins", "a checkpoint gets its name when all ranks have written", "no AsyncCheckpointIO"),
     )
@@ -47,7 +52,7 @@ def check_module(module: nn.Module) -> None:
         if isinstance(part, BaseManagedCollisionEmbeddingCollection):
             raise UserError("rows that are given out as ids come are not sharded", where=path, remedy="hash ids into the table's rows")
     for name, parameter in module.named_parameters():
-        if getattr(parameter, "_in_backward_optimizers", None):
+        if has_optimizer_in_backward(parameter):
             remedy = "give its parameters to configure_optimizers, without apply_optimizer_in_backward"
             raise UserError("an optimizer runs in the backward pass", where=name, remedy=remedy)
 

@@ -14,10 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchrec.distributed.batched_embedding_kernel import BatchedDenseEmbedding
 
+from recsys_lab.executor.torch_private import lookup_modules
+
 
 def look_up_by_torch(sharded: Any) -> None:
     """Has the sequence tables of `sharded`, a collection that TorchRec has sharded on the CPU, looked up row by row."""
-    for part in (part for lookup in sharded._lookups for part in lookup.modules()):  # no modules of the collection itself
+    for part in lookup_modules(sharded):
         if isinstance(part, BatchedDenseEmbedding):
             kernel = part.emb_module
             kernel.forward = partial(_rows, kernel)
@@ -29,9 +31,9 @@ def _rows(kernel: Any, indices: Tensor, offsets: Tensor) -> Tensor:
     table_at = dict(zip(kernel.weights_physical_offsets, kernel.embedding_specs))  # of tables at one place, all but the last are empty
     bags = (len(offsets) - 1) // features
     ends = offsets[::bags].tolist() if bags else [0] * (features + 1)
-    found = []
+    rows_of_features = []
     for feature, start in enumerate(kernel.weights_offsets.tolist()):
         rows, dim = table_at[start]
         weight = kernel.weights[start : start + rows * dim].view(rows, dim)
-        found.append(F.embedding(indices[ends[feature] : ends[feature + 1]], weight))
-    return torch.cat(found)
+        rows_of_features.append(F.embedding(indices[ends[feature] : ends[feature + 1]], weight))
+    return torch.cat(rows_of_features)

@@ -3,8 +3,7 @@
 A checkpoint is a folder. Every rank writes the pieces it owns to `rank_R.safetensors`, whose header says where each piece stands in its
 tensor; `trainer.json` holds the rest. A piece is read back by extents, or by the ids of its rows where they lie anywhere in the tensor. So
 another placement or another number of ranks reads the same checkpoint. Rows in files that nobody has read yet are left out
-(unread_rows.py). The folder is written under another name and renamed when whole: a
-kill leaves the previous one good.
+(uninitialised_rows.py). The folder is written under another name and renamed when whole: a kill leaves the previous one good.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from recsys_lab.kernels.stored import StoredWeights
 from recsys_lab.train import manifest
 from recsys_lab.train.checkpoint_folder import BEFORE, PARTIAL, TRAINER_FILE
 from recsys_lab.train.tensor_file import Content, row_steps, write_tensors
-from recsys_lab.train.unread_rows import Unread, listed_rows, missing_parts, of_listed
+from recsys_lab.train.uninitialised_rows import Uninitialised, listed_rows, missing_parts, of_listed
 
 
 @dataclass(frozen=True)
@@ -39,15 +38,15 @@ class Piece:
 
     Hi/lo split weights and those with a master are FP32 in the file. They are joined and split a few rows at a time.
 
-    `rows` int64, distinct: of the whole tensor, the row that each of its rows is. Then the first offset means nothing. `unread`: what
-    other rows are, which a file need not hold.
+    `rows` int64, distinct: of the whole tensor, the row that each of its rows is. Then the first offset means nothing.
+    `uninitialised`: what other rows are, which a file need not hold.
     """
 
     key: str
     offset: tuple[int, ...]
     tensor: Content
     rows: np.ndarray | None = None
-    unread: Unread | None = None
+    uninitialised: Uninitialised | None = None
 
 
 def whole(key: str, tensor: Content) -> Piece:
@@ -67,7 +66,7 @@ def save(folder: Path, pieces: Iterable[Piece], trainer: Mapping[str, Any], rank
             partial.mkdir(parents=True)
         barrier()
         path = partial / f"rank_{rank}.safetensors"
-        manifest.note(path, _write_rank(path, _without_unread(list(pieces))))
+        manifest.note(path, _write_rank(path, _without_uninitialised(list(pieces))))
         if rank == 0:
             text = json.dumps({**trainer, "manifest": manifest.VERSION})
             manifest.note(write_text(partial / TRAINER_FILE, text), zlib.crc32(text.encode()))
@@ -86,7 +85,7 @@ def save(folder: Path, pieces: Iterable[Piece], trainer: Mapping[str, Any], rank
         raise UserError(f"cannot write the checkpoint ({error})", where=folder, remedy="free some space and resume") from None
 
 
-def _without_unread(pieces: list[Piece]) -> list[Piece]:
+def _without_uninitialised(pieces: list[Piece]) -> list[Piece]:
     """`pieces` with those rows of stores that were ever read, where they are few."""
     fields = [(piece.tensor, piece.offset[0]) for piece in pieces if isinstance(piece.tensor, RowField) and piece.rows is None]
     listed, rest = listed_rows(fields), []
@@ -96,8 +95,8 @@ def _without_unread(pieces: list[Piece]) -> list[Piece]:
             rest.append(piece)
         else:
             assert isinstance(piece.tensor, RowField)
-            field, unread = of_listed(piece.tensor, known, piece.offset[0])
-            rest.append(replace(piece, tensor=field, rows=known.rows, unread=unread))
+            field, uninitialised = of_listed(piece.tensor, known, piece.offset[0])
+            rest.append(replace(piece, tensor=field, rows=known.rows, uninitialised=uninitialised))
     return rest
 
 
@@ -113,8 +112,8 @@ def _write_rank(path: Path, pieces: list[Piece]) -> int:
             name = names_of_rows.setdefault(id(piece.rows), f"{number}.rows")
             tensors.setdefault(name, torch.from_numpy(piece.rows))
             where[f"{number}"]["rows"] = name
-        if piece.unread is not None:
-            where[f"{number}"]["unread"] = piece.unread.to_json()
+        if piece.uninitialised is not None:
+            where[f"{number}"]["unread"] = piece.uninitialised.to_json()
     return write_tensors(path, tensors, {"pieces": json.dumps(where)})
 
 
@@ -144,26 +143,26 @@ def checked_trainer(folder: Path, run: str = "", rank: int = 0, world_size: int 
 
 def check_data(folder: Path, trainer: Mapping[str, Any], data: str) -> None:
     """UserError where `data`, a fingerprint, is not what the checkpoint was trained on. An older one does not say, and passes."""
-    theirs = trainer.get("data")
-    if data and theirs and theirs != data:
+    trained_on = trainer.get("data")
+    if data and trained_on and trained_on != data:
         raise UserError(
             "the data are others than when this run began",
             where=folder,
-            given=f"data {data}, trained on {theirs}",
+            given=f"data {data}, trained on {trained_on}",
             remedy="put the data back; or begin anew, without resume: hydra.run.dir=DIR, or overwrite=true",
         )
 
 
 @dataclass(frozen=True)
 class _Saved:
-    """A piece in a file. `rows`: the name of its rows' ids, if it has them. `unread`: what rows are that it does not list."""
+    """A piece in a file. `rows`: the name of its rows' ids, if it has them. `uninitialised`: what rows are that it does not list."""
 
     file: Any
     name: str
     offset: tuple[int, ...]
     shape: tuple[int, ...]
     rows: str | None
-    unread: Unread | None
+    uninitialised: Uninitialised | None
 
     def read(self, cut: tuple[slice, ...]) -> torch.Tensor:
         return self.file.get_slice(self.name)[cut] if self.shape else self.file.get_tensor(self.name)
@@ -176,10 +175,10 @@ def _saved(file: Any, name: str, where: Mapping[str, Any]) -> _Saved:
         raise ValueError(f"piece {name} stands at {offset}")
     if rows is not None and (file.get_slice(rows).get_shape(), file.get_slice(rows).get_dtype()) != ([shape[0]], "I64"):
         raise ValueError(f"rows {rows} of piece {name}")
-    unread = None if where.get("unread") is None else Unread.from_json(where["unread"])
-    if unread is not None and (rows is None or not shape):
+    uninitialised = None if where.get("unread") is None else Uninitialised.from_json(where["unread"])
+    if uninitialised is not None and (rows is None or not shape):
         raise ValueError(f"piece {name} lists no rows")
-    return _Saved(file, name, offset, shape, rows, unread)
+    return _Saved(file, name, offset, shape, rows, uninitialised)
 
 
 class Reader:
@@ -208,7 +207,7 @@ class Reader:
             if len(saved.shape) != len(piece.tensor.shape):
                 break
             by_extents = piece.rows is None and saved.rows is None
-            missing -= _copy_extents(piece, saved) if by_extents else _copy_rows(piece, saved) + _set_unread(piece, saved)
+            missing -= _copy_extents(piece, saved) if by_extents else _copy_rows(piece, saved) + _set_uninitialised(piece, saved)
         if missing:
             raise UserError(
                 "the checkpoint lacks a part of this tensor",
@@ -259,16 +258,16 @@ def _copy_rows(piece: Piece, saved: _Saved) -> int:
     return copied
 
 
-def _set_unread(piece: Piece, saved: _Saved) -> int:
+def _set_uninitialised(piece: Piece, saved: _Saved) -> int:
     """Sets rows that the saved piece does not list but says. How many elements."""
     columns_there, columns_here = _overlap(piece.offset[1:], piece.tensor.shape[1:], saved.offset[1:], saved.shape[1:])
-    if saved.unread is None or any(cut.start >= cut.stop for cut in columns_there):
+    if saved.uninitialised is None or any(cut.start >= cut.stop for cut in columns_there):
         return 0
     listed, counted = _saved_rows(saved), 0
     assert listed is not None
     columns = [slice(cut.start + begin, cut.stop + begin) for cut, begin in zip(columns_here, piece.offset[1:])]
     ids = _ids(piece.rows, piece.offset, piece.tensor.shape[0])
-    for elements, at, values in missing_parts(piece.tensor, ids, saved.unread, listed, columns):
+    for elements, at, values in missing_parts(piece.tensor, ids, saved.uninitialised, listed, columns):
         counted += elements
         if values is not None:
             _set(piece.tensor, (torch.from_numpy(at), *columns_here), values)
@@ -276,12 +275,12 @@ def _set_unread(piece: Piece, saved: _Saved) -> int:
 
 
 def _overlap(
-    ours: Sequence[int], our_shape: Sequence[int], theirs: Sequence[int], their_shape: Sequence[int]
+    offset: Sequence[int], shape: Sequence[int], saved_offset: Sequence[int], saved_shape: Sequence[int]
 ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """What two blocks share, as slices of theirs and of ours."""
-    starts = [max(a, b) for a, b in zip(ours, theirs)]
-    stops = [min(a + n, b + m) for a, n, b, m in zip(ours, our_shape, theirs, their_shape)]
-    there, here = (tuple(slice(s - o, e - o) for s, e, o in zip(starts, stops, offset)) for offset in (theirs, ours))
+    """What two blocks share, as slices of the saved one and of the other."""
+    starts = [max(a, b) for a, b in zip(offset, saved_offset)]
+    stops = [min(a + n, b + m) for a, n, b, m in zip(offset, shape, saved_offset, saved_shape)]
+    there, here = (tuple(slice(s - o, e - o) for s, e, o in zip(starts, stops, of)) for of in (saved_offset, offset))
     return there, here
 
 
@@ -293,15 +292,15 @@ def _ids(rows: np.ndarray | None, offset: Sequence[int], count: int) -> np.ndarr
     return range(offset[0], offset[0] + count) if rows is None else rows
 
 
-def _matches(ours: np.ndarray | range, theirs: np.ndarray | range) -> tuple[np.ndarray, np.ndarray]:
-    """Where both have one id: its index in ours, and in theirs, these rising. At most one of them is a range."""
-    if isinstance(ours, range):
-        inside = np.flatnonzero((np.asarray(theirs) >= ours.start) & (np.asarray(theirs) < ours.stop))
-        return np.asarray(theirs)[inside] - ours.start, inside
-    order = np.argsort(ours)
-    if isinstance(theirs, range):
-        first, last = np.searchsorted(ours, [theirs.start, theirs.stop], sorter=order)
-        return order[first:last], ours[order[first:last]] - theirs.start
-    at = np.minimum(np.searchsorted(ours, theirs, sorter=order), len(ours) - 1)
-    both = np.flatnonzero(ours[order[at]] == theirs)
+def _matches(ids: np.ndarray | range, saved: np.ndarray | range) -> tuple[np.ndarray, np.ndarray]:
+    """Where both have one id: its index in `ids`, and in `saved`, these rising. At most one of them is a range."""
+    if isinstance(ids, range):
+        inside = np.flatnonzero((np.asarray(saved) >= ids.start) & (np.asarray(saved) < ids.stop))
+        return np.asarray(saved)[inside] - ids.start, inside
+    order = np.argsort(ids)
+    if isinstance(saved, range):
+        first, last = np.searchsorted(ids, [saved.start, saved.stop], sorter=order)
+        return order[first:last], ids[order[first:last]] - saved.start
+    at = np.minimum(np.searchsorted(ids, saved, sorter=order), len(ids) - 1)
+    both = np.flatnonzero(ids[order[at]] == saved)
     return order[at[both]], both

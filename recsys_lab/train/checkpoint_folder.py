@@ -33,13 +33,13 @@ def latest(checkpoints: Path) -> Path | None:
 
 def newest(run_folder: Path) -> Path | None:
     """The checkpoint from which the run goes on; None where it has written none. UserError where those that it wrote are gone."""
-    last, told = latest(run_folder / FOLDER), run_folder / PROGRESS_FILE
-    if last is None and told.is_file():
+    last, progress = latest(run_folder / FOLDER), run_folder / PROGRESS_FILE
+    if last is None and progress.is_file():
         raise UserError(
             "the checkpoints of this run are gone",
             where=run_folder / FOLDER,
-            given=f"none, the last that it wrote was step={read_json(told).get('step')}",
-            remedy=f"put them back; or start again: remove {told.name}, and resume",
+            given=f"none, the last that it wrote was step={read_json(progress).get('step')}",
+            remedy=f"put them back; or start again: remove {progress.name}, and resume",
         )
     return last
 

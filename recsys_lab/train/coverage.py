@@ -40,7 +40,7 @@ class WatchTiers(pl.Callback):
     """Look-ups count from the first training step on. Resuming starts from zero."""
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        sharded: ShardedModel = trainer.strategy.sharded  # type: ignore[attr-defined]
+        sharded: ShardedModel = trainer.strategy.sharded.model  # type: ignore[attr-defined]
         sharded.watch.lookups(reset=True)
         sharded.watch.keep_ids(KEPT_IDS)
 
@@ -55,11 +55,11 @@ class Seen:
 
 def gather(sharded: ShardedModel) -> Seen:
     """Collective. The same on every rank."""
-    mine = (sharded.watch.lookups(), {table: ids.cpu().numpy() for table, ids in sharded.watch.kept_ids().items()})
+    own = (sharded.watch.lookups(), {table: ids.cpu().numpy() for table, ids in sharded.watch.kept_ids().items()})
     everyone: list = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, mine)
-    lookups = {table: {tier: sum(one[0][table][tier] for one in everyone) for tier in TIERS} for table in mine[0]}
-    return Seen(lookups, {table: _interleaved([one[1][table] for one in everyone]) for table in mine[1]})
+    dist.all_gather_object(everyone, own)
+    lookups = {table: {tier: sum(one[0][table][tier] for one in everyone) for tier in TIERS} for table in own[0]}
+    return Seen(lookups, {table: _interleaved([one[1][table] for one in everyone]) for table in own[1]})
 
 
 def coverage(
@@ -99,11 +99,11 @@ def sampled_access(known: TableAccess, ids: np.ndarray, rows: int) -> tuple[Tabl
 
 
 def _planned(plan: ShardingPlan, access: AccessStatistics, table: str) -> dict[str, float]:
-    made, begin = {}, 0
+    lookups, begin = {}, 0
     for tier, rows in tier_rows(plan.by_table[table][1]).items():
-        made[tier] = access[table].length_of(begin, begin + rows)
+        lookups[tier] = access[table].length_of(begin, begin + rows)
         begin += rows
-    return made
+    return lookups
 
 
 def _counted(plan: ShardingPlan, table: str, hottest: np.ndarray, ids: np.ndarray, length: float) -> dict[str, float]:

@@ -121,9 +121,9 @@ def _hit_rate_and_ndcg(table: Tensor, split: str) -> tuple[float, float]:
     return retrieval(table[0].numpy(), table[1].numpy())
 
 
-def _judged(mine: Tensor, metrics: Callable[[Tensor], Any]) -> Any:
+def _judged(own: Tensor, metrics: Callable[[Tensor], Any]) -> Any:
     """`metrics` of what all ranks have [k, n], computed on rank 0 and known on every rank. Its error is raised on all."""
-    everything = _gather(mine.detach())
+    everything = _gather(own.detach())
     answer: list = [None]
     if dist.get_rank() == 0:
         try:
@@ -136,12 +136,12 @@ def _judged(mine: Tensor, metrics: Callable[[Tensor], Any]) -> Any:
     return answer[0]
 
 
-def _gather(mine: Tensor) -> Tensor:
+def _gather(own: Tensor) -> Tensor:
     """[k, n] of every rank, side by side, in rank order. n may differ."""
-    sizes = [torch.zeros(1, dtype=torch.int64, device=mine.device) for _ in range(dist.get_world_size())]
-    dist.all_gather(sizes, torch.tensor([mine.shape[1]], device=mine.device))
+    sizes = [torch.zeros(1, dtype=torch.int64, device=own.device) for _ in range(dist.get_world_size())]
+    dist.all_gather(sizes, torch.tensor([own.shape[1]], device=own.device))
     longest = max(int(size) for size in sizes)
-    padded = torch.nn.functional.pad(mine, (0, longest - mine.shape[1]))
+    padded = torch.nn.functional.pad(own, (0, longest - own.shape[1]))
     parts = [torch.empty_like(padded) for _ in sizes]
     dist.all_gather(parts, padded)
     return torch.cat([part[:, : int(size)] for part, size in zip(parts, sizes)], dim=1).cpu()

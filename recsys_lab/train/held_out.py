@@ -95,8 +95,8 @@ def counts_by_vectors(users: Tensor, candidates: Candidates, chunks: Chunks) -> 
         in_chunk = (item >= first) & (item < first + len(vectors))
         for block in blocks:
             scores = users[block] @ vectors.T
-            mine = in_chunk & (user >= block.start) & (user < block.stop)
-            scores[user[mine] - block.start, item[mine] - first] = -float("inf")
+            own = in_chunk & (user >= block.start) & (user < block.stop)
+            scores[user[own] - block.start, item[own] - first] = -float("inf")
             above[block] += (scores > score[block]).sum(1)
             equal[block] += (scores == score[block]).sum(1)
     return Counts(above, equal, torch.isfinite(score[:, 0])), _counts(score[:, 0], candidate_scores[:, 1:])

@@ -41,8 +41,8 @@ class LinkCounter:
 
     def total(self, steps: int) -> float | None:
         """Bytes an iteration over the links of all hosts, the same on every rank; None where not both marks were made. Collective."""
-        mine = (self.marks[1] - self.marks[0]) / steps if len(self.marks) == 2 and steps else None
+        own = (self.marks[1] - self.marks[0]) / steps if len(self.marks) == 2 and steps else None
         everyone: list[float | None] = [None] * dist.get_world_size()
-        dist.all_gather_object(everyone, mine if os.environ.get("LOCAL_RANK") == "0" else 0.0)
+        dist.all_gather_object(everyone, own if os.environ.get("LOCAL_RANK") == "0" else 0.0)
         values = [one for one in everyone if one is not None]
         return sum(values) if len(values) == len(everyone) else None

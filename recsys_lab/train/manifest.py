@@ -74,17 +74,17 @@ def checksum_of(path: Path) -> int:
 def _read(folder: Path, run: str) -> dict[str, dict[str, int]]:
     try:
         manifest = json.loads((folder / MANIFEST_FILE).read_text())
-        version, theirs = manifest["version"], manifest["run"]
+        version, written_by = manifest["version"], manifest["run"]
         files = {str(name): {"bytes": one["bytes"], "crc32": one["crc32"]} for name, one in manifest["files"].items()}
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise broken(folder, f"{MANIFEST_FILE} cannot be read ({type(error).__name__})") from None
     if version != VERSION:
         raise broken(folder, f"{MANIFEST_FILE} is of version {version}, not {VERSION}")
-    if run and theirs != run:
+    if run and written_by != run:
         raise UserError(
             "the checkpoint is of another run",
             where=folder,
-            given=f"that of config {theirs}, in a run of {run}",
+            given=f"that of config {written_by}, in a run of {run}",
             remedy="resume the run that wrote it, or remove it",
         )
     return files

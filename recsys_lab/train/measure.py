@@ -25,7 +25,7 @@ from recsys_lab.plan import Steps
 from recsys_lab.record.result import WARM_UP, Checkpoints, Collective, IterationTime, LinkBytes, Measured, WireBytes
 from recsys_lab.train.links import LinkCounter, own_device
 from recsys_lab.train.memory import peak_bytes
-from recsys_lab.train.moment import Moment, moment, ms_between
+from recsys_lab.train.timestamp import Timestamp, ms_between, timestamp
 from recsys_lab.train.transfer import transfers
 from recsys_lab.train.wire import wire_bytes
 
@@ -37,7 +37,7 @@ AT_ONCE = 256
 class _Iteration:
     """When the one before ended, and this one's start, forward and backward pass and end."""
 
-    moments: tuple[Moment, Moment, Moment, Moment, Moment]
+    timestamps: tuple[Timestamp, Timestamp, Timestamp, Timestamp, Timestamp]
     waited_ms: float
     examples: int
 
@@ -64,8 +64,8 @@ class Measure(pl.Callback):
         self._stores_before: dict[str, dict[str, int]] = {}
         self.stores: dict[str, dict[str, float]] = {}
         self.checkpoints: Checkpoints | None = None
-        self._ended: Moment | None = None
-        self._marks: dict[str, Moment] = {}
+        self._ended: Timestamp | None = None
+        self._marks: dict[str, Timestamp] = {}
         self._timed: list[_Iteration] = []
         self._waited_s = 0.0
 
@@ -74,18 +74,18 @@ class Measure(pl.Callback):
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, batch_idx: int) -> None:
         self._mark_links()
-        self._marks = {"start": moment()}
+        self._marks = {"start": timestamp()}
         if self._steps >= WARM_UP and len(self.recorded) < self.record_steps:
             start_recording()
 
     def on_before_zero_grad(self, trainer: pl.Trainer, module: pl.LightningModule, optimizer: Any) -> None:
-        self._marks["forward"] = moment()
+        self._marks["forward"] = timestamp()
 
     def on_after_backward(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        self._marks["backward"] = moment()
+        self._marks["backward"] = timestamp()
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Batch, batch_idx: int) -> None:
-        now = moment()
+        now = timestamp()
         waited, self._waited_s = self.loader.wait_s - self._waited_s, self.loader.wait_s
         whole = batch.global_valid == self.loader.batch_size
         if self._steps >= WARM_UP and len(self.recorded) < self.record_steps:
@@ -103,10 +103,10 @@ class Measure(pl.Callback):
         self._ended = now
 
     def count_timed(self) -> None:
-        """Iterations whose moments are known. A GPU's are once it has got there, so this waits for it."""
+        """Iterations whose timestamps are known. A GPU's are once it has got there, so this waits for it."""
         timed, self._timed = self._timed, []
         for one in timed:
-            ended, start, forward, backward, now = one.moments
+            ended, start, forward, backward, now = one.timestamps
             total = ms_between(ended, now)
             phases = {
                 "data_wait": one.waited_ms,
@@ -135,17 +135,17 @@ class Measure(pl.Callback):
         self._ended = None
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        self._stores_before = trainer.strategy.sharded.stores()  # type: ignore[attr-defined]  # the strategy is ours
+        self._stores_before = trainer.strategy.sharded.model.stores()  # type: ignore[attr-defined]  # the executor is ours
 
     def _count_stores(self, trainer: pl.Trainer) -> None:
         """By table with a cache, what an iteration of this rank hits, misses and moves on average. Evaluations between them included."""
-        sharded, steps = trainer.strategy.sharded, max(1, self._steps)  # type: ignore[attr-defined]
+        sharded, steps = trainer.strategy.sharded.model, max(1, self._steps)  # type: ignore[attr-defined]
         for table, counts in sharded.stores().items():
             self.stores[table] = {name: (count - self._stores_before[table][name]) / steps for name, count in counts.items()}
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self.count_timed()
-        written: list[float] = trainer.strategy.checkpoint_s  # type: ignore[attr-defined]
+        written: list[float] = trainer.strategy.sharded.checkpoint_s  # type: ignore[attr-defined]
         self.checkpoints = Checkpoints(len(written), float(np.mean(written))) if written else None
         peak = peak_bytes(trainer.strategy.root_device)
         self._count_stores(trainer)
@@ -158,18 +158,18 @@ class Measure(pl.Callback):
     def result(self, steps: Steps, hosts: int, ranks_per_host: int, device: torch.device) -> Measured | None:
         """The record's `measured`; collective. None when too few steps ran to measure any."""
         backend = backend_of(device)
-        mine = {
+        own = {
             "peak": _peak_memory_bytes(device),
             "added": self.added,
             "wire": self._wire_bytes(ranks_per_host, backend),
             "stores": self.stores,
         }
         everyone: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(everyone, mine)
-        counted, moved = None, None
+        dist.all_gather_object(everyone, own)
+        counted, transfer_ms = None, None
         if self.links is not None:  # the launcher's hosts are of one machine, with one clock
             counted = self.links.total(self._counted)
-            moved = transfers(self.recorded, [names_of(seen, steps, dist.get_rank()) for seen in self.recorded])
+            transfer_ms = transfers(self.recorded, [names_of(seen, steps, dist.get_rank()) for seen in self.recorded])
         if not self.iterations_ms:
             return None
         wires = [one["wire"] for one in everyone if one["wire"] is not None]
@@ -189,7 +189,7 @@ class Measure(pl.Callback):
             added_memory_bytes=max((one["added"] for one in everyone if one["added"] is not None), default=None),
             data_wait_share=sum(self.phases_ms["data_wait"]) / total_ms,
             exchange_ms=mean_times(self.exchange),
-            transfer_ms=moved,
+            transfer_ms=transfer_ms,
             checkpoints=self.checkpoints,
             stores=[one["stores"] for one in everyone] if any(one["stores"] for one in everyone) else None,
             links=LinkBytes(counted, sum(w[1] for w in wires)) if counted is not None and wires else None,
@@ -205,19 +205,19 @@ class Measure(pl.Callback):
 
     def _collectives(self, steps: Steps) -> list[Collective]:
         """This rank's collectives of an iteration, each the mean over the recorded ones, named after the steps they belong to."""
-        alike = [seen for seen in self.recorded if len(seen) == len(self.recorded[0])]
-        if not alike:
+        same_length = [seen for seen in self.recorded if len(seen) == len(self.recorded[0])]
+        if not same_length:
             return []
-        names = names_of(alike[0], steps, dist.get_rank())
+        names = names_of(same_length[0], steps, dist.get_rank())
         return [
             Collective(
                 name=names[i],
-                kind=alike[0][i].kind,
-                group=ranks_text(alike[0][i].group),
-                bytes=round(float(np.mean([seen[i].bytes for seen in alike]))),
-                ms=float(np.median([seen[i].ms for seen in alike])),
+                kind=same_length[0][i].kind,
+                group=ranks_text(same_length[0][i].group),
+                bytes=round(float(np.mean([seen[i].bytes for seen in same_length]))),
+                ms=float(np.median([seen[i].ms for seen in same_length])),
             )
-            for i in range(len(alike[0]))
+            for i in range(len(same_length[0]))
         ]
 
 

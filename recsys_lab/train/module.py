@@ -20,13 +20,6 @@ class ClickModule(pl.LightningModule):
         super().__init__()
         self.model, self.loss, self.evaluation = model, loss, evaluation
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Lightning writes the hook that runs some fifty times an iteration. A module asks first whether it is a parameter."""
-        if name == "_current_fx_name":
-            self.__dict__[name] = value
-        else:
-            super().__setattr__(name, value)
-
     def forward(self, batch: Batch) -> Tensor:
         return self.model(batch.dense, batch.sparse)
 

@@ -1,4 +1,4 @@
-"""The life of one rank. It opens the data, builds the model, shards and trains it, and evaluates it. Rank 0 writes the record."""
+"""The life of one rank: instantiate, fit, test. Rank 0 writes the record."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,77 +16,114 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import torch.distributed as dist
+from lightning.pytorch.plugins.environments import TorchElasticEnvironment
 
 from recsys_lab.base.devices import device_here, take, why_no_gpu
 from recsys_lab.base.environment import DEVICE, word_of
 from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.config.frozen import identity
-from recsys_lab.config.options import PruneOptions, TrainerOptions
+from recsys_lab.config.options import PruneOptions
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import UserError
 from recsys_lab.executor.sharded_model import ShardedModel
 from recsys_lab.experiment import Experiment
 from recsys_lab.kernels.row_cache import SCRATCH
-from recsys_lab.models.click_model import ClickModel
+from recsys_lab.lightning import ShardedStrategy
+from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.store_facts import expected_counts
 from recsys_lab.record.loggers import finish
 from recsys_lab.record.metrics import HIGHER_IS_BETTER
 from recsys_lab.record.metrics_csv import MetricsCsv, read_metrics
 from recsys_lab.record.result import Measured, Result, write_result
-from recsys_lab.train import FROM_CHECKPOINT, callbacks, checkpoint_folder
-from recsys_lab.train.accelerator import accelerator_of
-from recsys_lab.train.ahead import InputAhead
-from recsys_lab.train.coverage import Seen, WatchTiers, coverage, gather, hot_rows
+from recsys_lab.train import FROM_CHECKPOINT, checkpoint_folder
+from recsys_lab.train.coverage import Seen, coverage, gather, hot_rows
 from recsys_lab.train.evaluate import evaluate
+from recsys_lab.train.input_dist_prefetch import PrefetchInputDist
 from recsys_lab.train.job import Job
 from recsys_lab.train.loader import NextEpoch, ResumableLoader
 from recsys_lab.train.manifest import broken
 from recsys_lab.train.measure import Measure
 from recsys_lab.train.memory import keep_memory, watch
+from recsys_lab.train.model_executor import ModelExecutor, TrainedModel
 from recsys_lab.train.module import ClickModule, loggable
 from recsys_lab.train.objective import Objective, objective_of
+from recsys_lab.train.process_group import start_process_group
 from recsys_lab.train.prune import Prune
+from recsys_lab.train.seed import seed_rank
 from recsys_lab.train.start import Start
-from recsys_lab.train.strategy import ShardedStrategy, seed_rank, start_process_group
-from recsys_lab.train.termination import EndOnSigterm, ask_less_often
-from recsys_lab.train.unprofiled import Unprofiled, skip_empty_hooks, skip_ranges
+from recsys_lab.train.trainer import trainer_of
 
 #: Threads that read batches for a GPU, if there are twice as many cores.
 MOST_READERS = 4
-#: (rank, world size, split) -> that rank's batches.
+#: split -> this rank's batches of it.
 Loaders = Callable[[str], RankLoader]
 
 
 def train_here(job: Job) -> dict[str, Any] | None:
     """Trains `job` as the rank that the environment names. Returns the record (JSON) on rank 0, None elsewhere."""
+    device = _join(job)
+    data = job.experiment.open_data(job.most_rows)
+    run = _instantiate(job, data, device)
+    checkpoint = _tidy(job.folder, bool(job.experiment.resume) or FROM_CHECKPOINT in os.environ)
+    with _naming_broken(checkpoint, run.strategy):
+        run.trainer.fit(run.module, run.batches, run.validation, ckpt_path=checkpoint and str(checkpoint))
+    _restore_best(run, job)
+    figures = _test(run, job, data)
+    record = _record(run, job, data, figures)
+    dist.barrier()
+    return record.to_json() if dist.get_rank() == 0 else None
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a rank trains with.
+
+    Attributes:
+        batches: of the training split, epoch after epoch.
+        loader: this rank's batches of any split.
+        logger: None on other ranks than the first, and where nothing is logged.
+    """
+
+    trainer: pl.Trainer
+    strategy: ShardedStrategy
+    module: ClickModule
+    objective: Objective
+    batches: ResumableLoader
+    validation: RankLoader
+    loader: Loaders
+    logger: Any
+    measure: Measure
+    prune: Prune
+    device: torch.device
+
+    @property
+    def trained(self) -> TrainedModel:
+        """There once the trainer has begun to fit."""
+        assert isinstance(self.strategy.sharded, TrainedModel)
+        return self.strategy.sharded
+
+
+def _join(job: Job) -> torch.device:
+    """This process becomes a rank, on its device."""
     _quiet()
-    skip_ranges()
-    skip_empty_hooks()
     keep_memory()
-    experiment, options = job.experiment, job.experiment.trainer
-    os.environ[DEVICE] = word_of(DEVICE) or options.device
+    os.environ[DEVICE] = word_of(DEVICE) or job.experiment.trainer.device
+    os.environ.setdefault("OMP_NUM_THREADS", str(torch.get_num_threads()))  # else Lightning chooses how many threads torch has
     take(device := device_here())
     start_process_group()
-    seed_rank(experiment.seed, dist.get_rank())
+    seed_rank(job.experiment.seed, dist.get_rank())
     if dist.get_rank() == 0 and (why := why_no_gpu(device)):
         print(why, file=sys.stderr, flush=True)
-    data = experiment.open_data(job.most_rows)
+    return device
+
+
+def _instantiate(job: Job, data: DataSet, device: torch.device) -> Run:
+    experiment, options = job.experiment, job.experiment.trainer
     loader = partial(_loader, data, experiment, device)
-    train_loader = loader("train")
-    steps_per_epoch = len(train_loader)
-    total = steps_per_epoch * options.epochs
-    total = min(total, options.max_steps) if options.max_steps > 0 else total
-    start = _start(job)
-    strategy = ShardedStrategy(
-        shard=partial(_shard, job, data, device, start),
-        optimizer=experiment.optimizer,
-        total_steps=total,
-        steps_per_epoch=steps_per_epoch,
-        example=train_loader.example(),
-        run=identity(experiment.config),
-        data=data.fingerprint,
-    )
+    train_loader, start = loader("train"), _start(job)
+    executor = _executor(job, data, device, train_loader, start)
+    strategy = ShardedStrategy(job.plan, executor, cluster_environment=TorchElasticEnvironment())
     before = watch(device)
     towers = experiment.sharder.modules(job.plan.towers)
     model = experiment.build_model(data, torch.device("meta"), towers)  # each rank makes its own rows; the whole tables need not fit
@@ -94,34 +132,75 @@ def train_here(job: Job) -> dict[str, Any] | None:
     module = ClickModule(model, objective.loss, objective.evaluation("validation", validation))
     logger = _logger(job)
     batches = ResumableLoader(train_loader, device if experiment.sharder.executor.pipeline else None)
-    ahead = InputAhead(batches)
-    measure = Measure(train_loader, options.measure_steps, ahead.steady, before)
-    folder = job.folder / checkpoint_folder.FOLDER
+    prefetch = PrefetchInputDist(batches)
+    measure = Measure(train_loader, options.measure_steps, prefetch.steady, before)
     prune = _prune(experiment.ablation.prune)
-    trainer = _trainer(job, strategy, logger, [NextEpoch(batches), measure, ahead, prune], folder, start)
-    last = _tidy(job.folder, bool(experiment.resume) or FROM_CHECKPOINT in os.environ)
+    first = [NextEpoch(batches), measure, prefetch, prune]
+    trainer = trainer_of(job, strategy, logger, first, job.folder / checkpoint_folder.FOLDER, start)
+    return Run(trainer, strategy, module, objective, batches, validation, loader, logger, measure, prune, device)
+
+
+@contextmanager
+def _naming_broken(checkpoint: Path | None, strategy: ShardedStrategy) -> Iterator[None]:
+    """What goes wrong before training has begun is the checkpoint's."""
     try:
-        trainer.fit(module, batches, validation, ckpt_path=None if last is None else str(last))
+        yield
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        if last is None or strategy.has_begun:
+        if checkpoint is None or strategy.has_begun:
             raise
-        raise broken(last, f"{checkpoint_folder.TRAINER_FILE} is of another shape ({type(error).__name__}: {error})") from None
-    if options.restore_best and (folder / "best").is_dir():
-        strategy.load_weights(folder / "best")
-    figures = _evaluate_splits(strategy, data, objective, loader, options, device)
-    seen = gather(strategy.sharded)
-    measured = measure.result(job.steps, experiment.launcher.hosts, experiment.launcher.ranks_per_host, device)
-    measured = _with_expected(measured, job, data, measure.steps_done)
+        raise broken(checkpoint, f"{checkpoint_folder.TRAINER_FILE} is of another shape ({type(error).__name__}: {error})") from None
+
+
+def _restore_best(run: Run, job: Job) -> None:
+    """Training ends with the best weights, where the config says so."""
+    best = job.folder / checkpoint_folder.FOLDER / "best"
+    if job.experiment.trainer.restore_best and best.is_dir():
+        run.trained.restore(best)
+
+
+def _test(run: Run, job: Job, data: DataSet) -> dict[str, Any]:
+    """Exact quality of the final weights on every split that can be judged. Train only up to its limit of rows."""
+    if not data.learnable:
+        return {}
+    figures = {}
+    for split, rows in data.splits.items():
+        if split == "train" and rows.rows > job.experiment.trainer.evaluate_train_rows:
+            continue
+        evaluation = run.objective.final(split, _in_file_order(run.loader(split)))
+        if evaluation is not None:
+            figures[split] = evaluate(run.trained.model.module, evaluation, run.device)
+    return figures
+
+
+def _record(run: Run, job: Job, data: DataSet, figures: dict[str, Any]) -> Result:
+    """Collective. Rank 0 writes it."""
+    launcher = job.experiment.launcher
+    seen = gather(run.trained.model)
+    measured = run.measure.result(job.steps, launcher.hosts, launcher.ranks_per_host, run.device)
+    measured = _with_expected(measured, job, data, run.measure.steps_done)
     record = replace(job.record, quality=figures if data.learnable else None, measured=measured)
-    if prune.pruned is not None:
-        record = replace(record, status="pruned", pruned=prune.pruned)
+    if run.prune.pruned is not None:
+        record = replace(record, status="pruned", pruned=run.prune.pruned)
     if dist.get_rank() == 0:
         record = _with_coverage(record, job, data, seen)
-        _log_final(job.folder, figures.get("validation"), trainer)
+        _log_final(job.folder, figures.get("validation"), run.trainer)
         write_result(job.folder, record)
-        finish(logger, "completed")
-    dist.barrier()
-    return record.to_json() if dist.get_rank() == 0 else None
+        finish(run.logger, "completed")
+    return record
+
+
+def _executor(job: Job, data: DataSet, device: torch.device, loader: RankLoader, start: Start | None) -> ModelExecutor:
+    options = job.experiment.trainer
+    total_steps = len(loader) * options.epochs
+    return ModelExecutor(
+        shard_model=partial(_shard, job, data, device, start),
+        optimizer=job.experiment.optimizer,
+        total_steps=min(total_steps, options.max_steps) if options.max_steps > 0 else total_steps,
+        steps_per_epoch=len(loader),
+        example=loader.example(),
+        run=identity(job.experiment.config),
+        data=data.fingerprint,
+    )
 
 
 def _prune(options: PruneOptions | None) -> Prune:
@@ -158,9 +237,9 @@ def _start(job: Job) -> Start | None:
     return box[0]
 
 
-def _shard(job: Job, data: DataSet, device: torch.device, start: Start | None, model: ClickModel) -> ShardedModel:
+def _shard(job: Job, data: DataSet, device: torch.device, start: Start | None, model: Any, plan: ShardingPlan) -> ShardedModel:
     scratch = os.environ.get(SCRATCH) or str(job.folder)
-    return job.experiment.shard(model, job.plan, device, hot_rows(job.plan, data.hottest), scratch, start.weights if start else None)
+    return job.experiment.shard(model, plan, device, hot_rows(plan, data.hottest), scratch, start.weights if start else None)
 
 
 def _loader(data: DataSet, experiment: Experiment, device: torch.device, split: str) -> RankLoader:
@@ -185,60 +264,6 @@ def _readers(device: torch.device, ranks_per_host: int) -> int:
     return max(1, min(MOST_READERS, len(os.sched_getaffinity(0)) // ranks_per_host // 2))
 
 
-def _trainer(
-    job: Job, strategy: ShardedStrategy, logger: Any, first_hooks: list[pl.Callback], checkpoint_folder: Path, start: Start | None
-) -> pl.Trainer:
-    options, launcher, main = job.experiment.trainer, job.experiment.launcher, dist.get_rank() == 0
-    stopping = options.early_stopping
-    metric, higher = f"validation_{stopping.metric}", stopping.metric in HIGHER_IS_BETTER
-    hooks: list[pl.Callback] = [
-        *first_hooks,
-        WatchTiers(),
-        callbacks.MetricsLog(options.log_every_steps, MetricsCsv(job.folder).append if main else None),
-        written := callbacks.Checkpoints(checkpoint_folder, options.checkpoint_every_steps),
-        EndOnSigterm(written),
-    ]
-    if options.max_minutes:
-        hooks.append(callbacks.TimeLimit(options.max_minutes * 60, options.log_every_steps))
-    if options.restore_best:
-        margin = start.margin if start is not None and stopping.metric == "auc" else 0.0
-        hooks.append(callbacks.BestWeights(checkpoint_folder, metric, higher, margin))
-    if stopping.patience:
-        hooks.append(
-            callbacks.ResumableEarlyStopping(
-                metric, mode="max" if higher else "min", patience=stopping.patience, check_on_train_epoch_end=False
-            )
-        )
-    if main and options.progress_bar and job.sweep is None:  # a sweep has its own table
-        hooks.append(callbacks.StepProgress())
-    every = options.evaluate_every_epochs
-    if every and start is not None:
-        hooks.insert(0, callbacks.JudgeStart())  # before what counts look-ups or time
-    trainer = pl.Trainer(
-        accelerator=accelerator_of(device_here()),
-        devices=launcher.ranks_per_host,
-        num_nodes=launcher.hosts,
-        strategy=strategy,
-        logger=getattr(logger, "lightning", logger) or False,
-        callbacks=hooks,
-        max_epochs=options.epochs,
-        max_steps=options.max_steps,
-        gradient_clip_val=options.gradient_clip_norm,
-        check_val_every_n_epoch=every or None,
-        limit_val_batches=1.0 if every else 0,
-        num_sanity_val_steps=0,
-        log_every_n_steps=options.log_every_steps,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        enable_progress_bar=False,
-        use_distributed_sampler=False,
-        profiler=Unprofiled(),
-        default_root_dir=str(job.folder),
-    )
-    ask_less_often(trainer)
-    return trainer
-
-
 def _logger(job: Job) -> Any:
     if dist.get_rank() != 0:
         return None
@@ -257,22 +282,6 @@ def _tidy(folder: Path, resumes: bool) -> Path | None:
         MetricsCsv(folder).truncate_after(int(last.name.split("=")[1]) if last is not None else -1)
     dist.barrier()
     return last
-
-
-def _evaluate_splits(
-    strategy: ShardedStrategy, data: DataSet, objective: Objective, loader: Loaders, options: TrainerOptions, device: torch.device
-) -> dict[str, Any]:
-    """Exact quality of the final weights on every split that can be judged. Train only up to its limit of rows."""
-    if not data.learnable:
-        return {}
-    figures = {}
-    for split, rows in data.splits.items():
-        if split == "train" and rows.rows > options.evaluate_train_rows:
-            continue
-        evaluation = objective.final(split, _in_file_order(loader(split)))
-        if evaluation is not None:
-            figures[split] = evaluate(strategy.sharded.module, evaluation, device)
-    return figures
 
 
 def _log_final(folder: Path, figures: dict[str, Any] | None, trainer: pl.Trainer) -> None:

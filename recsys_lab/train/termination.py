@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from recsys_lab.errors import Terminated
+from recsys_lab.executor.torch_private import stop_broadcasting_sigterm
 from recsys_lab.train.callbacks import Checkpoints
 
 #: So often ranks ask one another whether one of them was asked to end: a small all-reduce, between two steps.
@@ -20,12 +21,7 @@ ASK_EVERY_S = 0.5
 
 def ask_less_often(trainer: pl.Trainer) -> None:
     """Takes out Lightning's broadcast before each batch, for which all ranks wait. `EndOnSigterm` asks in its place."""
-    loop: Any = trainer.fit_loop.epoch_loop
-    loop._broadcast_sigterm_tensor = _nothing
-
-
-def _nothing() -> None:
-    """In place of a broadcast."""
+    stop_broadcasting_sigterm(trainer)
 
 
 class EndOnSigterm(pl.Callback):
@@ -36,7 +32,7 @@ class EndOnSigterm(pl.Callback):
 
     def __init__(self, checkpoints: Checkpoints):
         self.checkpoints = checkpoints
-        self._told = self._ends = False
+        self._received = self._ends = False
         self._before: Any = None
         self._asked, self._asked_step, self._next = 0.0, 0, 0
 
@@ -66,15 +62,15 @@ class EndOnSigterm(pl.Callback):
             signal.signal(signal.SIGTERM, self._before)
 
     def _note(self, number: int, frame: object) -> None:
-        self._told = True
+        self._received = True
 
     def _all_know(self, step: int, device: torch.device) -> bool:
         """Whether a rank was asked to end; collective. Sets at which step to ask again."""
         now = time.monotonic()
         step_s = (now - self._asked) / max(1, step - self._asked_step)
-        said = torch.tensor([float(self._told), step_s], dtype=torch.float64, device=device)
-        dist.all_reduce(said, op=dist.ReduceOp.MAX)
-        told, slowest_s = said.tolist()
+        status = torch.tensor([float(self._received), step_s], dtype=torch.float64, device=device)
+        dist.all_reduce(status, op=dist.ReduceOp.MAX)
+        received, slowest_s = status.tolist()
         self._asked, self._asked_step = now, step
         self._next = step + max(1, int(ASK_EVERY_S / max(slowest_s, 1e-6)))
-        return bool(told)
+        return bool(received)

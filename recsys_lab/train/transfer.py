@@ -30,7 +30,7 @@ def transfers(recorded: Sequence[Sequence[Recorded]], names: Sequence[Sequence[s
     `under_way` begins when the rank itself issues, `transfer` when all of the group have. `names`: of each collective, its step's. None
     where nothing was recorded, or not the same on all ranks.
     """
-    mine: list[list[Noted]] = [
+    own: list[list[Noted]] = [
         [
             (one.kind, one.group, not name.startswith(DENSE), one.start_ms, one.start_ms + one.ms)
             for one, name in zip(seen, named, strict=True)
@@ -38,10 +38,10 @@ def transfers(recorded: Sequence[Sequence[Recorded]], names: Sequence[Sequence[s
         for seen, named in zip(recorded, names, strict=True)
     ]
     everyone: list[list[list[Noted]]] = [[]] * dist.get_world_size()
-    dist.all_gather_object(everyone, mine)
-    if not mine or len({len(iterations) for iterations in everyone}) > 1:
+    dist.all_gather_object(everyone, own)
+    if not own or len({len(iterations) for iterations in everyone}) > 1:
         return None
-    by_rank = [[_of_iteration([iterations[i] for iterations in everyone], rank) for i in range(len(mine))] for rank in range(len(everyone))]
+    by_rank = [[_of_iteration([iterations[i] for iterations in everyone], rank) for i in range(len(own))] for rank in range(len(everyone))]
     return {
         what: {how: float(np.mean([np.median([one[what][how] for one in of_rank]) for of_rank in by_rank])) for how in HOW} for what in WHAT
     }

@@ -32,7 +32,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "config": LEAVES | {"tables"},
     "experiment": DESCRIPTION | {"plan", "sharders", "simulate", "models", "data", "config"},
     "studies": LEAVES | {"record", "report", "config", "experiment"},
-    "train": DESCRIPTION | {"plan", "models", "kernels", "executor", "data", "record", "report", "config", "experiment"},
+    "train": DESCRIPTION | {"plan", "models", "kernels", "executor", "data", "record", "report", "config", "experiment", "lightning"},
     "planning": LEAVES | {"cluster", "tables", "plan", "sharders", "simulate", "models", "data", "record", "config", "experiment"},
     "pipeline": LEAVES | {"plan", "simulate", "record", "report", "config", "experiment", "planning", "train"},
     "job": LEAVES | {"config", "record", "report", "train", "experiment", "pipeline", "studies"},
@@ -45,7 +45,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "decide": LEAVES | {"cluster", "tables", "plan", "simulate", "data", "config", "report", "experiment", "planning"},
     "api": LEAVES | {"tables", "plan", "simulate", "record", "config", "experiment", "planning"},
     "interop": LEAVES | {"tables", "plan", "schemes", "sharders", "executor", "data", "experiment", "api"},
-    "lightning": LEAVES | {"plan", "interop"},
+    "lightning": LEAVES | {"plan", "executor", "interop"},
     "commands": LEAVES
     | {"sharders", "plan", "data", "config", "record", "report", "sweeps", "studies", "experiment", "api", "interop"}
     | {"doctor", "calibrate", "partition", "decide"},

@@ -12,7 +12,8 @@ API = {
     "recsys_lab/decide/decision.py": "decide",
     "recsys_lab/planning.py": "Planned plan_for price",
     "recsys_lab/simulate/simulated.py": "Simulated simulate",
-    "recsys_lab/lightning/strategy.py": "ShardedStrategy whole_weights",
+    "recsys_lab/lightning/strategy.py": "ShardedStrategy",
+    "recsys_lab/lightning/checkpoint.py": "whole_weights",
     "recsys_lab/interop/torchrec_plans.py": "tables_of experiment to_torchrec from_torchrec read simulate compared",
 }
 #: What a scheme, a sharder, a model, a data set, a launcher, a logger, a cluster and a profile are made of.

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from recsys_lab.executor.sharded_model import ShardedModel
+from recsys_lab.train.model_executor import TrainedModel
 from recsys_lab.train.optimizer import DenseAndTables
-from recsys_lab.train.strategy import ShardedStrategy
 from tests.executor import sharded as flat
 from tests.executor.reference import EPS, LR, Sample, samples
 from tests.executor.sharded import gathered, placed, step
@@ -43,18 +42,15 @@ def go_on(leg: Leg, batches: list[Sample]) -> tuple[State, State]:
     else:
         model = build(plan_here(TABLES, TOWERS[leg.towers], leg.schemes, "none"), "adagrad", DENSE, leg.modules)
     dense = torch.optim.Adagrad([p for _, p in model.dense_parameters()], lr=LR, eps=EPS)
-    nothing: Any = None
-    strategy = ShardedStrategy(nothing, nothing, 1, 1, nothing)  # of its life only the checkpoints are wanted here
-    strategy.parallel_devices = [torch.device("cpu")] * dist.get_world_size()
-    strategy.sharded, strategy.optimizers = model, [DenseAndTables(dense, model.sparse_optimizer, LR)]
+    trained = TrainedModel(model, DenseAndTables(dense, model.sparse_optimizer, LR))
     if leg.load is not None:
-        trainer = strategy.load_checkpoint(leg.load)
-        strategy.load_model_state_dict(trainer)
-        strategy.load_optimizer_state_dict(trainer)
+        checkpoint = trained.load(leg.load)
+        trained.load_weights(checkpoint)
+        trained.load_optimizers(checkpoint)
     loaded = state_of(model, dense)
     for batch in batches:
         step(model, dense, batch)
-    strategy.save_checkpoint({}, leg.save)
+    trained.save({}, leg.save)
     return loaded, state_of(model, dense)
 
 

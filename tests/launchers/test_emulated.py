@@ -54,7 +54,7 @@ def ends(how: str, notes: str) -> None:
     import torch
     import torch.distributed as dist
 
-    from recsys_lab.train.strategy import start_process_group
+    from recsys_lab.train.process_group import start_process_group
 
     start_process_group()
     rank, began = dist.get_rank(), time.monotonic()

@@ -43,7 +43,7 @@ def what_listens() -> dict[str, int]:
     import torch
     import torch.distributed as dist
 
-    from recsys_lab.train.strategy import start_process_group
+    from recsys_lab.train.process_group import start_process_group
 
     start_process_group()
     half = [dist.new_group([0, 1]), dist.new_group([2, 3])][dist.get_rank() // 2]

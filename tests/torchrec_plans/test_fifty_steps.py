@@ -86,28 +86,28 @@ class Data(pl.LightningDataModule):
 
 def fit(module: Ranker, root: Path, epochs: int, resume: Path | None = None, **more: Any) -> pl.Trainer:
     keeps = ModelCheckpoint(dirpath=root / "checkpoints", save_top_k=-1)
-    made = trainer(root, epochs, callbacks=[keeps], **more)
-    made.fit(module, Data(), ckpt_path=resume)
-    return made
+    fitted = trainer(root, epochs, callbacks=[keeps], **more)
+    fitted.fit(module, Data(), ckpt_path=resume)
+    return fitted
 
 
 def train(root: Path) -> dict[str, tuple[Any, Any, int]]:
     """By optimizer: what this rank holds after all steps, the same where the training stopped midway and resumed, and the steps."""
     os.environ |= {"TORCHELASTIC_RUN_ID": "test", "TORCHELASTIC_USE_AGENT_STORE": "False"}
-    found = {}
+    actual = {}
     for name in OPTIMIZERS:
 
         def sharded(folder: str, epochs: int, resume: Path | None = None, name: str = name) -> tuple[Any, int]:
             module = Ranker(name)
             strategy = ShardedStrategy(plan_for(module, 2, 2, SCHEMES_OF.get(name, SCHEMES)))
-            made = fit(module, root / name / folder, epochs, resume, strategy=strategy, devices=2, num_nodes=2)
-            return held(module), made.global_step
+            fitted = fit(module, root / name / folder, epochs, resume, strategy=strategy, devices=2, num_nodes=2)
+            return held(module), fitted.global_step
 
         straight, steps = sharded("straight", EPOCHS)
         sharded("resumed", 1)
         midway = root / name / "resumed" / "checkpoints" / f"epoch=0-step={STEPS // EPOCHS}.ckpt"
-        found[name] = straight, sharded("resumed", EPOCHS, midway)[0], steps
-    return found
+        actual[name] = straight, sharded("resumed", EPOCHS, midway)[0], steps
+    return actual
 
 
 @pytest.mark.long

@@ -59,8 +59,8 @@ class Clicks(pl.LightningModule):
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         lengths = torch.full((len(KEYS) * len(ids),), 2, dtype=torch.int32)
-        found = self.inner["sparse"](KeyedJaggedTensor(keys=KEYS, values=ids.transpose(0, 1).reshape(-1), lengths=lengths))
-        return self.over(torch.cat([found[key] for key in KEYS], dim=1)).squeeze(1)
+        actual = self.inner["sparse"](KeyedJaggedTensor(keys=KEYS, values=ids.transpose(0, 1).reshape(-1), lengths=lengths))
+        return self.over(torch.cat([actual[key] for key in KEYS], dim=1)).squeeze(1)
 
     def training_step(self, batch: Any, _: int) -> torch.Tensor:
         loss = nn.functional.binary_cross_entropy_with_logits(self(batch[0]), batch[1])
@@ -129,16 +129,16 @@ def sharded_trainer(root: Path, hosts: int, ranks_per_host: int, schemes: dict[s
 
 def held(module: nn.Module) -> dict[str, list[tuple[int, int, torch.Tensor]]]:
     """What this rank has of each weight: first row, first column, values."""
-    found = {}
+    actual = {}
     for name, value in module.state_dict().items():
         shards = value.local_shards() if isinstance(value, ShardedTensor) else None
-        found[name] = [(0, 0, value.clone())] if shards is None else [(*s.metadata.shard_offsets, s.tensor.clone()) for s in shards]
-    return found
+        actual[name] = [(0, 0, value.clone())] if shards is None else [(*s.metadata.shard_offsets, s.tensor.clone()) for s in shards]
+    return actual
 
 
 def train_each(root: Path, hosts: int, ranks_per_host: int) -> list[Any]:
     """With each optimizer: the weights here; the same stopped after an epoch and resumed from its checkpoint; the logged losses."""
-    found = []
+    actual = []
     for name in OPTIMIZERS:
         schemes = {"item": "table_wise"} if name == "row_wise_adagrad" else {}  # a row's state is of the columns that a rank has
         data, weights = Data(BATCH // dist.get_world_size()), []
@@ -148,7 +148,7 @@ def train_each(root: Path, hosts: int, ranks_per_host: int) -> list[Any]:
                 path = own / "checkpoints" / kept if kept else None
                 sharded_trainer(own, hosts, ranks_per_host, schemes, max_epochs=epochs).fit(module, data, ckpt_path=path)
             weights.append(held(module))
-        found.append(
+        actual.append(
             (
                 weights,
                 {
@@ -159,7 +159,7 @@ def train_each(root: Path, hosts: int, ranks_per_host: int) -> list[Any]:
                 },
             )
         )
-    return found
+    return actual
 
 
 @pytest.mark.parametrize(("hosts", "ranks_per_host"), [(1, 2), (2, 2)])
@@ -194,13 +194,13 @@ CANNOT = {
 
 
 def refused(root: Path) -> list[str]:
-    told = []
+    messages = []
     for more in CANNOT.values():
-        told.append(_refusal(lambda: sharded_trainer(root, 1, 2, **more).fit(Clicks(), Data(BATCH))))  # noqa: B023
+        messages.append(_refusal(lambda: sharded_trainer(root, 1, 2, **more).fit(Clicks(), Data(BATCH))))  # noqa: B023
     other = trainer(root, strategy=ShardedStrategy(made_plan(1, 4)), devices=2)
-    told.append(_refusal(lambda: other.fit(Clicks(), Data(BATCH))))
-    told.append(_refusal(lambda: sharded_trainer(root, 1, 2).fit(Clicks(), Data(BATCH), ckpt_path=root)))
-    return told
+    messages.append(_refusal(lambda: other.fit(Clicks(), Data(BATCH))))
+    messages.append(_refusal(lambda: sharded_trainer(root, 1, 2).fit(Clicks(), Data(BATCH), ckpt_path=root)))
+    return messages
 
 
 def _refusal(attempt: Callable[[], None]) -> str:
@@ -212,7 +212,7 @@ def _refusal(attempt: Callable[[], None]) -> str:
 
 
 def test_what_cannot_work_is_refused_with_a_reason(tmp_path: Path) -> None:
-    for told in run_ranks(refused, 1, 2, tmp_path):
-        for name, line in zip(CANNOT, told):
+    for messages in run_ranks(refused, 1, 2, tmp_path):
+        for name, line in zip(CANNOT, messages):
             assert line.startswith(f"Trainer({name}): not with sharded tables: "), line
-        assert "the plan is for other ranks" in told[-2] and "no checkpoint of a ShardedStrategy" in told[-1], told
+        assert "the plan is for other ranks" in messages[-2] and "no checkpoint of a ShardedStrategy" in messages[-1], messages

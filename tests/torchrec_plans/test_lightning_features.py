@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from lightning.pytorch.callbacks import EarlyStopping, EMAWeightAveraging, ModelCheckpoint
 from lightning.pytorch.plugins.io import AsyncCheckpointIO
+from lightning.pytorch.plugins.precision import Precision
 from torch import nn
 from torch.utils.data import DataLoader, Subset
 from torchrec.distributed import types as trt
@@ -27,7 +28,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.interop import torchrec_plans
 from recsys_lab.lightning import ShardedStrategy, whole_weights
 from recsys_lab.lightning.refusals import check_module, check_options
-from recsys_lab.lightning.strategy import _Bags, _Embeddings
+from recsys_lab.lightning.torchrec_executor import BagSharder, SequenceSharder
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.torchrec import TorchRec
@@ -86,8 +87,8 @@ class Many(Clicks):
         values = torch.cat([each[key] % ROWS_OF_SEQUENCES[key.partition("_")[0]] for key in keys])
         read = KeyedJaggedTensor(keys=keys, values=values, lengths=lengths.repeat(len(keys)))
         for part in (self.history, self.again):
-            found = part(read)
-            pooled = pooled + sum(found[key].values().view(len(ids), -1).tanh().sum(1) for key in keys)
+            actual = part(read)
+            pooled = pooled + sum(actual[key].values().view(len(ids), -1).tanh().sum(1) for key in keys)
         return pooled
 
 
@@ -109,16 +110,16 @@ def of_module(module: nn.Module) -> ShardingPlan:
     """On two ranks. Our planners place pooled tables alone, so that sequences take the way of TorchRec's plans."""
     if not isinstance(module, Many):
         return made_plan(1, 2)
-    bags, sequences = _Bags(), _Embeddings()
+    bags, sequences = BagSharder(), SequenceSharder()
     kinds: dict[str, Any] = {"sparse": (bags, {"user": row_wise(), "item": column_wise(ranks=[0, 1]), "country": data_parallel()})}
     kinds |= {"weighted": (bags, {"shop": row_wise()})}
     of_sequences = {"seen": table_wise(rank=1), "liked": row_wise(), "where": column_wise(ranks=[0, 1]), "when": data_parallel()}
     kinds |= {"history": (sequences, of_sequences)}
-    found = {}
+    actual = {}
     for path, collection in torchrec_plans.collections_of(module):
         sharder, how = kinds[path.rpartition(".")[2]]
-        found[path] = construct_module_sharding_plan(collection, how, sharder, local_size=2, world_size=2, device_type="cpu")
-    return torchrec_plans.from_torchrec(trt.ShardingPlan(found), module, 1, 2)
+        actual[path] = construct_module_sharding_plan(collection, how, sharder, local_size=2, world_size=2, device_type="cpu")
+    return torchrec_plans.from_torchrec(trt.ShardingPlan(actual), module, 1, 2)
 
 
 def as_rank() -> None:
@@ -131,12 +132,12 @@ def under(plan: ShardingPlan, root: Path, epochs: int = EPOCHS, **more: Any) -> 
 
 
 def train_cases(root: Path) -> list[Shards]:
-    found = []
+    actual = []
     for name, (make, more) in CASES.items():
         module = make()
         under(of_module(module), root / name, **more).fit(module, Data(BATCH // dist.get_world_size()))
-        found.append(held(module))
-    return found
+        actual.append(held(module))
+    return actual
 
 
 def test_each_feature_has_the_weights_of_an_unsharded_trainer(tmp_path: Path) -> None:
@@ -171,14 +172,14 @@ def one_epoch(root: Path) -> None:
 
 def second_epoch(root: Path) -> list[Shards]:
     """On four ranks, by another plan where the optimizer's state allows it."""
-    found = []
+    actual = []
     for name in OPTIMIZERS:
         module = Clicks(name)
         schemes = {"user": "row_wise", "item": "row_wise", "country": "table_wise"} if name == "row_wise_adagrad" else ELSEWHERE
         path = root / name / "checkpoints" / "epoch=0-step=6.ckpt"
         under(plan_for(module, 2, 2, schemes), root / name).fit(module, Data(BATCH // 4), ckpt_path=path)
-        found.append(held(module))
-    return found
+        actual.append(held(module))
+    return actual
 
 
 def test_a_checkpoint_resumes_on_other_ranks_under_another_plan(tmp_path: Path) -> None:
@@ -206,6 +207,10 @@ class Predicts(Clicks):
         return self(batch[0])
 
 
+class OwnPrecision(Precision):
+    """Would clip by the norm of one rank."""
+
+
 class Apart(Clicks):
     """Figures that differ between ranks, and stand in the name of a checkpoint."""
 
@@ -223,13 +228,14 @@ def together(root: Path) -> tuple[list[str], list[str], int]:
         lambda: under(made_plan(1, 2, user="table_wise"), root).validate(fitted, data, verbose=False),
         lambda: under(plan, root, callbacks=[EMAWeightAveraging()]).fit(Clicks(), data),
         lambda: under(plan, root, plugins=[AsyncCheckpointIO()]).fit(Clicks(), data),
+        lambda: under(plan, root, plugins=[OwnPrecision()]).fit(Clicks(), data),
     ]
-    told = [_refusal(attempt) for attempt in attempts]
+    messages = [_refusal(attempt) for attempt in attempts]
     keeps = ModelCheckpoint(dirpath=root / "apart", filename="{apart:.0f}", monitor="apart", save_last="link", every_n_train_steps=2)
     short = under(plan, root, epochs=3, callbacks=[keeps, EarlyStopping("loss", patience=0, min_delta=9.0)], val_check_interval=2)
     short.fit(Apart(), data)
     short.fit(Apart(), data, ckpt_path="last")
-    return told, sorted(os.listdir(root / "apart")), short.global_step
+    return messages, sorted(os.listdir(root / "apart")), short.global_step
 
 
 def _refusal(attempt: Callable[[], object]) -> str:
@@ -241,11 +247,12 @@ def _refusal(attempt: Callable[[], object]) -> str:
 
 
 def test_what_would_hang_is_refused_and_names_of_checkpoints_are_rank_0s(tmp_path: Path) -> None:
-    for told, kept, steps in run_ranks(together, 1, 2, tmp_path, timeout_s=200):
-        assert told[0].startswith("predict: ranks have different numbers of batches") and "given 2 to 3" in told[0], told[0]
-        assert "limit_predict_batches=2" in told[0]
-        assert "sharded by another plan" in told[1], told[1]
-        assert told[2].startswith("Trainer(callbacks): not with sharded tables") and told[3].startswith("Trainer(plugins): not with"), told
+    for messages, kept, steps in run_ranks(together, 1, 2, tmp_path, timeout_s=200):
+        assert messages[0].startswith("predict: ranks have different numbers of batches") and "given 2 to 3" in messages[0], messages[0]
+        assert "limit_predict_batches=2" in messages[0]
+        assert "sharded by another plan" in messages[1], messages[1]
+        assert messages[2].startswith("Trainer(callbacks): not with sharded tables"), messages
+        assert all(message.startswith("Trainer(plugins): not with") for message in messages[3:]), messages
         assert (
             "apart=0.ckpt" in kept and "last.ckpt" in kept and "apart=1.ckpt" not in kept and 4 <= steps < 18
         )  # it stopped early, before and after

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from recsys_lab.errors import UserError
-from recsys_lab.lightning.pieces import Block, Layout, moved
+from recsys_lab.lightning.pieces import Block, Layout, resharded
 
 ROWS, COLS, NAME = 12, 8, "bags.t.weight"
 WHOLE = torch.arange(ROWS * COLS, dtype=torch.float32).view(ROWS, COLS)
@@ -62,12 +62,12 @@ def files(kind: str, ranks: int, state: str) -> Iterator[tuple[Layout, dict[str,
 def test_any_layout_becomes_any_other(source: str, target: str, before: int, after: int) -> None:
     for rank in range(after):
         own = layout(target, after, rank)
-        found = moved(lambda: files(source, before, "as_weights"), own, "folder")
-        assert found["epoch"] == 4 and torch.equal(found["state_dict"]["dense"], DENSE)
-        state = found["optimizer_states"][0]["state"]
+        actual = resharded(lambda: files(source, before, "as_weights"), own, "folder")
+        assert actual["epoch"] == 4 and torch.equal(actual["state_dict"]["dense"], DENSE)
+        state = actual["optimizer_states"][0]["state"]
         assert torch.equal(state[0]["kept"], DENSE) and state[1]["step"] == 3
         wanted = own.blocks[NAME]
-        assert [block.tolist() for block in found["state_dict"][NAME]] == [cut(WHOLE, block).tolist() for block in wanted]
+        assert [block.tolist() for block in actual["state_dict"][NAME]] == [cut(WHOLE, block).tolist() for block in wanted]
         assert state[1]["kept"].tolist() == (cut(-WHOLE, wanted[0]).tolist() if wanted else [])
 
 
@@ -77,7 +77,7 @@ def test_any_layout_becomes_any_other(source: str, target: str, before: int, aft
 def test_a_state_of_rows_follows_its_rows(source: str, target: str) -> None:
     for rank in range(4):
         own = layout(target, 4, rank)
-        kept = moved(lambda: files(source, 2, "of_rows"), own, "folder")["optimizer_states"][0]["state"][1]["kept"]
+        kept = resharded(lambda: files(source, 2, "of_rows"), own, "folder")["optimizer_states"][0]["state"][1]["kept"]
         assert kept.tolist() == (cut(OF_ROWS, _of_rows(own.blocks[NAME][0])).tolist() if own.blocks[NAME] else [])
 
 
@@ -87,33 +87,33 @@ def test_a_state_of_rows_is_the_mean_over_the_columns_that_a_rank_has(target: st
     squares = torch.rand(ROWS, COLS, generator=torch.Generator().manual_seed(1))
 
     def cut_by_columns() -> Iterator[tuple[Layout, dict[str, Any]]]:
-        for layout_of, found in files("columns", 3, "as_weights"):
+        for layout_of, actual in files("columns", 3, "as_weights"):
             (block,) = layout_of.blocks[NAME]
-            found["optimizer_states"][0]["state"][1]["kept"] = cut(squares, block).mean(1, keepdim=True)
-            yield layout_of, found
+            actual["optimizer_states"][0]["state"][1]["kept"] = cut(squares, block).mean(1, keepdim=True)
+            yield layout_of, actual
 
     spans = [block for (block,) in blocks("columns", 3)]
     parts = torch.cat([cut(squares, block).mean(1, keepdim=True).expand(ROWS, block[3]) for block in spans], dim=1)
     for rank in range(2):
         own = layout(target, 2, rank)
-        kept = moved(cut_by_columns, own, "folder")["optimizer_states"][0]["state"][1]["kept"]
+        kept = resharded(cut_by_columns, own, "folder")["optimizer_states"][0]["state"][1]["kept"]
         wanted = [cut(parts, block).mean(1, keepdim=True) for block in own.blocks[NAME]]
         torch.testing.assert_close(kept, wanted[0] if wanted else torch.empty(0, 1))
         if target != "columns" and wanted:  # whole rows again: what one process would have kept
             torch.testing.assert_close(kept, cut(squares, own.blocks[NAME][0]).mean(1, keepdim=True))
-    same = moved(cut_by_columns, layout("columns", 3, 1), "folder")["optimizer_states"][0]["state"][1]["kept"]
+    same = resharded(cut_by_columns, layout("columns", 3, 1), "folder")["optimizer_states"][0]["state"][1]["kept"]
     assert torch.equal(same, cut(squares, spans[1]).mean(1, keepdim=True))  # to the bit
 
 
 def test_nothing_is_trained_where_weights_alone_are_wanted() -> None:
     own = Layout(1, "", {NAME: [[0, 0, ROWS, COLS]]}, {NAME: [ROWS, COLS]}, [])
-    assert torch.equal(moved(lambda: files("rows", 3, "as_weights"), own, "folder")["state_dict"][NAME][0], WHOLE)
+    assert torch.equal(resharded(lambda: files("rows", 3, "as_weights"), own, "folder")["state_dict"][NAME][0], WHOLE)
 
 
 def test_what_cannot_be_moved_is_refused() -> None:
     def refused(own: Layout, ranks: int = 2) -> str:
         with pytest.raises(UserError) as error:
-            moved(lambda: iter(list(files("rows", 2, "as_weights"))[:ranks]), own, "folder")
+            resharded(lambda: iter(list(files("rows", 2, "as_weights"))[:ranks]), own, "folder")
         return str(error.value)
 
     assert "lacks a part of a table" in refused(layout("whole", 1, 0), ranks=1)

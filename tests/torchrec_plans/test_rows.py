@@ -22,10 +22,12 @@ BAGS = [[[0, 4], [1]], [[2], [3, 3, 0]], [[], []], [[6], []]]
 
 
 def kernel() -> DenseTableBatchedEmbeddingBagsCodegen:
-    made = DenseTableBatchedEmbeddingBagsCodegen([(rows, DIM) for rows in ROWS], TABLE_OF, pooling_mode=PoolingMode.NONE, use_cpu=True)
+    embedding_kernel = DenseTableBatchedEmbeddingBagsCodegen(
+        [(rows, DIM) for rows in ROWS], TABLE_OF, pooling_mode=PoolingMode.NONE, use_cpu=True
+    )
     with torch.no_grad():
-        made.weights.copy_(torch.arange(made.weights.numel()))
-    return made
+        embedding_kernel.weights.copy_(torch.arange(embedding_kernel.weights.numel()))
+    return embedding_kernel
 
 
 def ids() -> tuple[torch.Tensor, torch.Tensor]:
@@ -34,17 +36,17 @@ def ids() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_each_id_has_its_row_and_its_gradient() -> None:
-    made, (indices, offsets) = kernel(), ids()
-    tables = made.weights.detach().clone().split([rows * DIM for rows in ROWS])
+    embedding_kernel, (indices, offsets) = kernel(), ids()
+    tables = embedding_kernel.weights.detach().clone().split([rows * DIM for rows in ROWS])
     whole = [table.view(-1, DIM).requires_grad_() for table in tables]
     expected = torch.cat([whole[table][[one for bag in feature for one in bag]] for table, feature in zip(TABLE_OF, BAGS)])
-    found = _rows(made, indices, offsets)
-    assert torch.equal(found, expected)
-    weight = torch.linspace(-1, 2, found.numel()).view_as(found)
-    (found * weight).sum().backward()
+    actual = _rows(embedding_kernel, indices, offsets)
+    assert torch.equal(actual, expected)
+    weight = torch.linspace(-1, 2, actual.numel()).view_as(actual)
+    (actual * weight).sum().backward()
     (expected * weight).sum().backward()
     grads = [torch.zeros(0) if table.grad is None else table.grad.flatten() for table in whole]
-    assert torch.equal(made.weights.grad, torch.cat(grads))
+    assert torch.equal(embedding_kernel.weights.grad, torch.cat(grads))
 
 
 def test_a_batch_without_ids_has_no_rows() -> None:
@@ -54,10 +56,10 @@ def test_a_batch_without_ids_has_no_rows() -> None:
 
 def test_fbgemms_own_adds_up_bags() -> None:
     """Where this fails, FBGEMM gives rows, and lightning/rows.py is not needed any more."""
-    made = DenseTableBatchedEmbeddingBagsCodegen([(5, DIM)], pooling_mode=PoolingMode.NONE, use_cpu=True)
-    found = made(torch.tensor([0, 4, 1]), torch.tensor([0, 2, 3]))
-    assert found.shape == (2, DIM)
-    torch.testing.assert_close(found[0], made.weights.view(5, DIM)[[0, 4]].sum(0))
+    embedding_kernel = DenseTableBatchedEmbeddingBagsCodegen([(5, DIM)], pooling_mode=PoolingMode.NONE, use_cpu=True)
+    actual = embedding_kernel(torch.tensor([0, 4, 1]), torch.tensor([0, 2, 3]))
+    assert actual.shape == (2, DIM)
+    torch.testing.assert_close(actual[0], embedding_kernel.weights.view(5, DIM)[[0, 4]].sum(0))
 
 
 def test_torchrecs_own_model_parallel_gets_no_sequences_on_the_cpu() -> None:

@@ -39,7 +39,7 @@ def model() -> EmbeddingBagCollection:
 
 
 @pytest.fixture(scope="module")
-def theirs(model: EmbeddingBagCollection) -> ShardingPlan:
+def torchrec_plan(model: EmbeddingBagCollection) -> ShardingPlan:
     """Of TorchRec's planner."""
     topology = Topology(HOSTS * RANKS_PER_HOST, "cuda", local_world_size=RANKS_PER_HOST)
     constraints = {f"t_{kind}": ParameterConstraints(sharding_types=[kind]) for kind in SCHEMES}
@@ -47,9 +47,9 @@ def theirs(model: EmbeddingBagCollection) -> ShardingPlan:
 
 
 @pytest.fixture
-def file(theirs: ShardingPlan, tmp_path: Path) -> Path:
+def file(torchrec_plan: ShardingPlan, tmp_path: Path) -> Path:
     path = tmp_path / "plan.json"
-    path.write_text(json.dumps(theirs._serialize()))
+    path.write_text(json.dumps(torchrec_plan._serialize()))
     return path
 
 
@@ -61,55 +61,55 @@ def tables(model: EmbeddingBagCollection, tmp_path: Path) -> Path:
     return path
 
 
-def test_the_file_is_the_plan_in_memory(file: Path, theirs: ShardingPlan, model: EmbeddingBagCollection) -> None:
+def test_the_file_is_the_plan_in_memory(file: Path, torchrec_plan: ShardingPlan, model: EmbeddingBagCollection) -> None:
     read = torchrec_plans.read(file, model, HOSTS, RANKS_PER_HOST)
-    assert read == torchrec_plans.from_torchrec(theirs, model, HOSTS, RANKS_PER_HOST)
+    assert read == torchrec_plans.from_torchrec(torchrec_plan, model, HOSTS, RANKS_PER_HOST)
     assert {placement.scheme for placement in read.placements} == set(SCHEMES)
 
 
-def test_it_is_priced_as_the_plan_in_memory_and_beside_ours(file: Path, theirs: ShardingPlan, model: EmbeddingBagCollection) -> None:
-    found = torchrec_plans.compared(model, {"file": file, "memory": theirs, "ours": "neo_4d"}, *WORDS)
-    assert found.loc["file"].equals(found.loc["memory"])
-    assert found["iteration_ms"]["ours"] < found["iteration_ms"]["file"]
+def test_it_is_priced_as_the_plan_in_memory_and_beside_ours(file: Path, torchrec_plan: ShardingPlan, model: EmbeddingBagCollection) -> None:
+    actual = torchrec_plans.compared(model, {"file": file, "memory": torchrec_plan, "ours": "neo_4d"}, *WORDS)
+    assert actual.loc["file"].equals(actual.loc["memory"])
+    assert actual["iteration_ms"]["ours"] < actual["iteration_ms"]["file"]
 
 
 def test_the_command_explains_prices_and_compares(file: Path, tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["torchrec_plan", str(file), "model=tables", f"model.file={tables}", *WORDS]
     assert main([*words, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert list(found["priced"]) == ["plan.json", "neo_4d"] and found["plan"]["sharder"] == "torchrec"
+    actual = json.loads(capsys.readouterr().out)
+    assert list(actual["priced"]) == ["plan.json", "neo_4d"] and actual["plan"]["sharder"] == "torchrec"
     direct = torchrec_json.compared(file, ["neo_4d"], "model=tables", f"model.file={tables}", *WORDS)
-    assert found["priced"]["neo_4d"]["iteration_ms"] == direct["neo_4d"].iteration_ms
+    assert actual["priced"]["neo_4d"]["iteration_ms"] == direct["neo_4d"].iteration_ms
     head, first, *rest = str(direct).splitlines()
     assert head.split() == ["plan.json", "neo_4d"] and re.fullmatch(r"ms of an iteration( +\d+\.\d\d){2}", first)
     assert "Priced(" not in str(direct) and len({len(line) for line in (head, first, *rest)}) == 1
     assert main([*words, "--beside", "torchrec_row_wise,neo_4d"]) == 0
-    said = capsys.readouterr().out
-    assert all(word in said for word in ("t_grid_shard", "torchrec_row_wise", "neo_4d", "Simulated", "MB that a rank sends"))
+    output = capsys.readouterr().out
+    assert all(word in output for word in ("t_grid_shard", "torchrec_row_wise", "neo_4d", "Simulated", "MB that a rank sends"))
 
 
 def test_a_plan_that_does_not_fit_says_so_beside_the_others(file: Path, tables: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With the whole tables that TorchRec put on rank 0, its memory is too small; evenly spread they fit."""
     words = ["torchrec_plan", str(file), "model=tables", f"model.file={tables}", *SMALL]
-    found = torchrec_json.compared(file, ["neo_4d"], *words[2:])
-    assert found["plan.json"].iteration_ms is None and found["neo_4d"].iteration_ms
+    actual = torchrec_json.compared(file, ["neo_4d"], *words[2:])
+    assert actual["plan.json"].iteration_ms is None and actual["neo_4d"].iteration_ms
     assert re.match(
-        r"the plan lacks [\d.]+ MB on rank \d, which needs .*; nearest change that would fit: ", str(found["plan.json"].why_not)
+        r"the plan lacks [\d.]+ MB on rank \d, which needs .*; nearest change that would fit: ", str(actual["plan.json"].why_not)
     )
-    assert re.search(r"ms of an iteration +does not fit +\d+\.\d\d\n", str(found)) and "\nplan.json: the plan lacks " in str(found)
+    assert re.search(r"ms of an iteration +does not fit +\d+\.\d\d\n", str(actual)) and "\nplan.json: the plan lacks " in str(actual)
     assert main([*words, "--beside", "neo_4d"]) == 3
-    said = capsys.readouterr()
-    assert "does not fit" in said.out and said.err.startswith("error: the plan lacks ") and said.err.count("\n") == 1
+    output = capsys.readouterr()
+    assert "does not fit" in output.out and output.err.startswith("error: the plan lacks ") and output.err.count("\n") == 1
     assert main([*words, "--beside", "neo_4d", "--json"]) == 3
     priced = json.loads(capsys.readouterr().out)["priced"]
     assert priced["plan.json"]["iteration_ms"] is None and "lacks" in priced["plan.json"]["why_not"]
 
 
-def test_a_plan_in_memory_that_does_not_fit_says_so_beside_the_others(theirs: ShardingPlan, model: EmbeddingBagCollection) -> None:
-    found = torchrec_plans.compared(model, {"theirs": theirs, "ours": "neo_4d"}, *SMALL)
-    assert found["iteration_ms"]["ours"] > 0 and str(found["iteration_ms"]["theirs"]) == "nan"
-    assert "lacks" in found["why_not"]["theirs"] and not isinstance(found["why_not"]["ours"], str)
-    assert "why_not" not in torchrec_plans.compared(model, {"theirs": theirs}, *WORDS)
+def test_a_plan_in_memory_that_does_not_fit_says_so_beside_the_others(torchrec_plan: ShardingPlan, model: EmbeddingBagCollection) -> None:
+    actual = torchrec_plans.compared(model, {"theirs": torchrec_plan, "ours": "neo_4d"}, *SMALL)
+    assert actual["iteration_ms"]["ours"] > 0 and str(actual["iteration_ms"]["theirs"]) == "nan"
+    assert "lacks" in actual["why_not"]["theirs"] and not isinstance(actual["why_not"]["ours"], str)
+    assert "why_not" not in torchrec_plans.compared(model, {"theirs": torchrec_plan}, *WORDS)
 
 
 def _changed(change: Callable[[dict[str, Any]], None]) -> Callable[[str], str]:
@@ -146,8 +146,8 @@ def test_a_bad_file_is_one_line_and_exit_code_2(
     with pytest.raises(UserError, match=says):
         torchrec_plans.read(file, model, HOSTS, RANKS_PER_HOST)
     assert main(["torchrec_plan", str(file), "model=tables", f"model.file={tables}", *WORDS]) == 2
-    said = capsys.readouterr()
-    assert said.err.startswith("error: ") and re.search(says, said.err) and said.err.count("\n") == 1 and said.out == ""
+    output = capsys.readouterr()
+    assert output.err.startswith("error: ") and re.search(says, output.err) and output.err.count("\n") == 1 and output.out == ""
 
 
 def test_a_file_that_is_not_there_is_one_line(model: EmbeddingBagCollection, tmp_path: Path) -> None:

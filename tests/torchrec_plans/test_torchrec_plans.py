@@ -57,8 +57,8 @@ class Clicks(nn.Module):
         return {name: 0.3 * torch.randn(value.shape, generator=drawn) for name, value in self.named_parameters()}
 
     def forward(self, ids: KeyedJaggedTensor) -> torch.Tensor:
-        found = self.sparse(ids)
-        return self.over(torch.cat([found[key] for key in KEYS], dim=1)).squeeze(1)
+        actual = self.sparse(ids)
+        return self.over(torch.cat([actual[key] for key in KEYS], dim=1)).squeeze(1)
 
 
 def batch(step: int, ranks: range, world: int) -> tuple[KeyedJaggedTensor, torch.Tensor]:
@@ -147,8 +147,8 @@ def test_a_users_model_trains_under_our_plan_as_it_does_unsharded() -> None:
         ids, labels = batch(step, range(4), 4)
         optimizer.zero_grad()
         logits = model(ids)
-        theirs = torch.cat([of_rank[step] for of_rank, _, _ in ranks])
-        assert torch.allclose(theirs, logits.detach(), atol=1e-6, rtol=0), f"step {step}: {theirs - logits.detach()}"
+        sharded_logits = torch.cat([of_rank[step] for of_rank, _, _ in ranks])
+        assert torch.allclose(sharded_logits, logits.detach(), atol=1e-6, rtol=0), f"step {step}: {sharded_logits - logits.detach()}"
         nn.functional.binary_cross_entropy_with_logits(logits, labels).backward()
         optimizer.step()
     for name, parameter in model.named_parameters():
@@ -175,8 +175,8 @@ BIG = [
 
 
 def forced(bags: EmbeddingBagCollection, how: dict[str, object]) -> trt.ShardingPlan:
-    made = tr.construct_module_sharding_plan(bags, how, Sharder(), local_size=8, world_size=8, device_type="cuda")
-    return trt.ShardingPlan({"": made})
+    torchrec_plan = tr.construct_module_sharding_plan(bags, how, Sharder(), local_size=8, world_size=8, device_type="cuda")
+    return trt.ShardingPlan({"": torchrec_plan})
 
 
 def test_forced_replicas_are_slower_and_the_phases_say_why() -> None:

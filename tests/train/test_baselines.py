@@ -43,12 +43,12 @@ def data_set(train: Bags) -> OpenDataSet:
 
 def test_the_regression_finds_a_planted_linear_truth_and_the_base_rate_knows_no_order() -> None:
     data = data_set(Bags(3000, 1))
-    found = fitted(data, 1).figures
+    baseline = fitted(data, 1).figures
     for split in ("validation", "test"):
         best = quality(data.splits[split].truth, data.splits[split].labels, split)["auc"]
-        assert best - 0.015 < found.logistic_regression[split]["auc"] <= best + 0.005
-        assert found.base_rate[split]["auc"] == 0.5 and found.base_rate[split]["ne"] == pytest.approx(1, abs=0.01)
-    assert fitted(data, 1).figures == found and (found.train_examples, found.of_train_examples) == (3000, 3000)
+        assert best - 0.015 < baseline.logistic_regression[split]["auc"] <= best + 0.005
+        assert baseline.base_rate[split]["auc"] == 0.5 and baseline.base_rate[split]["ne"] == pytest.approx(1, abs=0.01)
+    assert fitted(data, 1).figures == baseline and (baseline.train_examples, baseline.of_train_examples) == (3000, 3000)
 
 
 def test_one_thread_fits_whatever_the_process_may_use_and_a_log_says_how_far(monkeypatch, capsys) -> None:
@@ -71,16 +71,16 @@ def test_one_thread_fits_whatever_the_process_may_use_and_a_log_says_how_far(mon
 def test_large_data_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fitting, "MOST_TRAIN_ROWS", 500)
     monkeypatch.setattr(fitting, "MOST_JUDGED_ROWS", 300)
-    found = fitted(data_set(Bags(2000, 1)), 1).figures
-    assert (found.train_examples, found.of_train_examples) == (500, 2000)
-    assert found.logistic_regression["test"]["examples"] == 300
+    baseline = fitted(data_set(Bags(2000, 1)), 1).figures
+    assert (baseline.train_examples, baseline.of_train_examples) == (500, 2000)
+    assert baseline.logistic_regression["test"]["examples"] == 300
 
 
 def test_a_train_split_of_one_label_has_no_regression() -> None:
     both = fitted(data_set(Bags(50, 1, label=0)), 1)
-    found, start = both.figures, both.start
+    baseline, start = both.figures, both.start
     assert start is not None and start.weights.tables == {} and start.weights.bias < -10
-    assert found.logistic_regression == found.base_rate and found.base_rate["test"]["auc"] == 0.5
+    assert baseline.logistic_regression == baseline.base_rate and baseline.base_rate["test"]["auc"] == 0.5
 
 
 def logits(start: FirstOrder, split: Bags) -> np.ndarray:
@@ -91,10 +91,10 @@ def logits(start: FirstOrder, split: Bags) -> np.ndarray:
 
 def test_a_model_can_begin_with_what_the_regression_has_learnt() -> None:
     data = data_set(Bags(3000, 1))
-    found = fitted(data, 1)
-    assert found.start is not None and 0.06 / 500**0.5 <= found.start.margin < 0.003
-    for split, figures in found.figures.logistic_regression.items():
-        again = quality(logits(found.start.weights, data.splits[split]), data.splits[split].labels, split)
+    baseline = fitted(data, 1)
+    assert baseline.start is not None and 0.06 / 500**0.5 <= baseline.start.margin < 0.003
+    for split, figures in baseline.figures.logistic_regression.items():
+        again = quality(logits(baseline.start.weights, data.splits[split]), data.splits[split].labels, split)
         assert again["auc"] == pytest.approx(figures["auc"], abs=1e-6) and again["log_loss"] == pytest.approx(figures["log_loss"], abs=1e-6)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from recsys_lab.errors import UserError
 from recsys_lab.train.checkpoint import Piece, Reader, read_trainer, save, whole
 from recsys_lab.train.checkpoint_folder import PARTIAL, clear_partial, latest, remove
-from recsys_lab.train.strategy import ShardedStrategy
+from recsys_lab.train.model_executor import load_random_state
 
 
 def cuts(size: int) -> st.SearchStrategy[list[int]]:
@@ -53,25 +53,25 @@ def test_any_placement_reads_what_any_other_wrote(tmp_path_factory, data, rows, 
 def blocks(rows: int) -> st.SearchStrategy[list[list[int] | range]]:
     """The rows of a table in blocks: of consecutive ones, or of any."""
 
-    def cut(edges: list[int], order: list[int], told: list[bool]) -> list[list[int] | range]:
+    def cut(edges: list[int], order: list[int], listed: list[bool]) -> list[list[int] | range]:
         whole = sorted(order) == order
-        return [range(a, b) if whole and not t else order[a:b] for a, b, t in zip(edges, edges[1:], told)]
+        return [range(a, b) if whole and not t else order[a:b] for a, b, t in zip(edges, edges[1:], listed)]
 
     orders = st.one_of(st.just(list(range(rows))), st.permutations(range(rows)))
     return st.builds(cut, cuts(rows), orders, st.lists(st.booleans(), min_size=4, max_size=4))
 
 
 def pieces_by_id(key: str, tensor: torch.Tensor, held: list[list[int] | range], cols: list[int]) -> list[Piece]:
-    made = []
+    parts = []
     for rows in held:
         ids = None if isinstance(rows, range) else np.array(rows)
         for c, d in zip(cols, cols[1:]):
             offset = (rows.start if isinstance(rows, range) else 0, c)[: tensor.dim()]
             part = tensor[list(rows)] if tensor.dim() == 1 else tensor[list(rows), c:d]
-            made.append(Piece(key, offset, part.clone(), ids))
+            parts.append(Piece(key, offset, part.clone(), ids))
             if tensor.dim() == 1:
                 break
-    return made
+    return parts
 
 
 @settings(max_examples=100)
@@ -176,14 +176,10 @@ def test_nothing_is_pickled(tmp_path: Path):
     assert latest(tmp_path) is None and os.listdir(tmp_path) == []
 
 
-def test_a_run_on_a_cpu_goes_on_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_run_on_a_cpu_goes_on_on_a_gpu(tmp_path: Path):
     """Its checkpoint has no random state of a GPU, which then keeps what the seed gave it."""
-    before, nothing = torch.get_rng_state(), None
+    before = torch.get_rng_state()
     save(tmp_path / "step=1", [whole("rng.0", before)], {}, 0, lambda: None)
-    monkeypatch.setattr(ShardedStrategy, "root_device", torch.device("cuda"))
-    monkeypatch.setenv("RANK", "0")
-    strategy = ShardedStrategy(nothing, nothing, 1, 1, nothing)  # type: ignore[arg-type]  # only its random state is wanted
-    strategy._reader = Reader(tmp_path / "step=1")
     torch.rand(3)
-    strategy._load_random_state()
+    load_random_state(Reader(tmp_path / "step=1"), 0, torch.device("cuda"))
     assert torch.equal(torch.get_rng_state(), before)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,8 +15,8 @@ from recsys_lab.kernels.stored import StoredWeights
 from recsys_lab.precision import Precision
 from recsys_lab.train import tensor_file
 from recsys_lab.train.checkpoint import Piece, Reader, save
+from recsys_lab.train.model_executor import TrainedModel, settle_buckets
 from recsys_lab.train.optimizer import DenseAndTables, dense_optimizer
-from recsys_lab.train.strategy import ShardedStrategy
 from tests.executor.reference import EPS, LR, Sample, samples
 from tests.executor.seen_part import MASTER, SPLIT, stored_as
 from tests.executor.sharded import build, dense_of, gathered, placed, step
@@ -30,38 +29,22 @@ ALONE = Precision("alone", "bf16", "bf16", "bf16", dense_comm="bf16")
 Weights = dict[str, torch.Tensor]
 
 
-@dataclass(frozen=True)
-class Example:
-    """A batch as the strategy's first pass wants it."""
-
-    dense: torch.Tensor
-    sparse: Any
-
-    def to(self, device: torch.device) -> Example:
-        return self
-
-
 class Run:
-    """A model under the strategy that saves and loads it."""
+    """A model that is saved and loaded."""
 
     def __init__(self, precision: Precision):
         self.tables = stored_as(precision, TABLES)
-        made = placed(self.tables, {"odd": (2, 5), "tiny": "data_parallel", "shared": "row_wise"})
-        self.sharded = build(self.tables, made, "adam", DENSE, precision=precision)
+        plan = placed(self.tables, {"odd": (2, 5), "tiny": "data_parallel", "shared": "row_wise"})
+        self.sharded = build(self.tables, plan, "adam", DENSE, precision=precision)
         self.dense = dense_optimizer(self.sharded, DenseOptimizer(name="adam", lr=LR, eps=EPS, weight_decay=0.0, momentum=0.0))
-        nothing: Any = None
-        self.strategy = ShardedStrategy(nothing, nothing, 1, 1, nothing)  # of its life only the checkpoints are wanted here
-        self.strategy.parallel_devices = [torch.device("cpu")] * made.ranks_per_host
-        self.strategy.sharded = self.sharded
-        self.strategy.optimizers = [DenseAndTables(self.dense, self.sharded.sparse_optimizer, LR)]
+        self.trained = TrainedModel(self.sharded, DenseAndTables(self.dense, self.sharded.sparse_optimizer, LR))
         batch = samples(TABLES, 1, ROWS, DENSE)[0].part(dist.get_rank(), dist.get_world_size())
-        self.strategy._example = Example(batch.dense, batch.sparse)  # type: ignore[assignment]
-        self.strategy._settle_buckets()
+        settle_buckets(self.sharded, batch)  # type: ignore[arg-type]  # it has what of a batch is wanted
 
     def load(self, folder: Path) -> Run:
-        trainer = self.strategy.load_checkpoint(folder)
-        self.strategy.load_model_state_dict(trainer)
-        self.strategy.load_optimizer_state_dict(trainer)
+        checkpoint = self.trained.load(folder)
+        self.trained.load_weights(checkpoint)
+        self.trained.load_optimizers(checkpoint)
         return self
 
     def train(self, batches: list[Sample]) -> Run:
@@ -70,7 +53,7 @@ class Run:
         return self
 
     def save(self, folder: Path) -> Run:
-        self.strategy.save_checkpoint({}, folder)
+        self.trained.save({}, folder)
         return self
 
     def weights(self) -> Weights:
@@ -80,28 +63,28 @@ class Run:
 
 def round_trip(folder: Path, batches: list[Sample]) -> dict[str, Weights]:
     """Trained in halves, loaded into every format and back."""
-    found = {"halves": Run(SPLIT).train(batches[:2]).save(folder / "halves").weights()}
+    actual = {"halves": Run(SPLIT).train(batches[:2]).save(folder / "halves").weights()}
     for name, precision in (("fp32", FP32), ("master", MASTER), ("alone", ALONE)):
-        found[name] = Run(precision).load(folder / "halves").save(folder / name).weights()
-        found[f"{name} and back"] = Run(SPLIT).load(folder / name).weights()
-    found["straight on"] = Run(SPLIT).train(batches).weights()
-    found["gone on"] = Run(SPLIT).load(folder / "halves").train(batches[2:]).weights()
-    found["gone on in fp32"] = Run(FP32).load(folder / "halves").train(batches[2:]).weights()
-    return found
+        actual[name] = Run(precision).load(folder / "halves").save(folder / name).weights()
+        actual[f"{name} and back"] = Run(SPLIT).load(folder / name).weights()
+    actual["straight on"] = Run(SPLIT).train(batches).weights()
+    actual["gone on"] = Run(SPLIT).load(folder / "halves").train(batches[2:]).weights()
+    actual["gone on in fp32"] = Run(FP32).load(folder / "halves").train(batches[2:]).weights()
+    return actual
 
 
 def test_weights_in_halves_are_saved_joined_and_load_into_any_format(tmp_path: Path) -> None:
     ranks = run_ranks(round_trip, 2, 1, tmp_path, samples(TABLES, 4, ROWS, DENSE), timeout_s=200)
-    for found in ranks:
-        first = found["halves"]
+    for actual in ranks:
+        first = actual["halves"]
         for name in ("fp32", "fp32 and back", "master", "master and back"):
-            assert all(torch.equal(found[name][key], value) for key, value in first.items()), name
+            assert all(torch.equal(actual[name][key], value) for key, value in first.items()), name
         for key, value in first.items():
             is_state = key.rsplit(".", 1)[-1].startswith("exp_avg")
-            assert torch.equal(found["alone and back"][key], value if is_state else value.bfloat16().float()), key
-        for key, value in found["straight on"].items():
-            assert torch.equal(found["gone on"][key], value), key
-            assert torch.allclose(found["gone on in fp32"][key], value, rtol=0.1, atol=0.05), key
+            assert torch.equal(actual["alone and back"][key], value if is_state else value.bfloat16().float()), key
+        for key, value in actual["straight on"].items():
+            assert torch.equal(actual["gone on"][key], value), key
+            assert torch.allclose(actual["gone on in fp32"][key], value, rtol=0.1, atol=0.05), key
     files = sorted((tmp_path / "halves").glob("rank_*.safetensors"))
     kept = {safe_open(path, "pt").get_slice(name).get_dtype() for path in files for name in safe_open(path, "pt").keys()}
     assert kept == {"F32", "I64", "U8"}  # weights and states, rows' ids, generators

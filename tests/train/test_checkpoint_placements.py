@@ -5,15 +5,14 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from recsys_lab.plan.tiers import is_tiered, tier_rows
 from recsys_lab.tables import Table
+from recsys_lab.train.model_executor import TrainedModel
 from recsys_lab.train.optimizer import DenseAndTables
-from recsys_lab.train.strategy import ShardedStrategy
 from tests.executor.reference import LR, Sample, samples, train_unsharded
 from tests.executor.sharded import How, build, dense_optimizer_of, gathered, placed, step
 from tests.executor.test_flexshard import POOLED, SEQUENCES
@@ -39,42 +38,39 @@ class Leg:
 
 def go_on(tables: tuple[Table, ...], optimizer: str, leg: Leg, batches: list[Sample]) -> tuple[Tables, Tables]:
     """Tables and their optimizer state as they were loaded, and after `batches`, when they were saved."""
-    made = placed(tables, leg.how)
-    sizes = {name: tier_rows(p) for name, (_, p) in made.by_table.items() if is_tiered(p)}
+    plan = placed(tables, leg.how)
+    sizes = {name: tier_rows(p) for name, (_, p) in plan.by_table.items() if is_tiered(p)}
     hot = {name: np.roll(np.arange(sum(r.values())), leg.shift)[: r["replicated"] + r["host_sharded"]] for name, r in sizes.items()}
-    sharded = build(tables, made, optimizer, DENSE, hot)
+    sharded = build(tables, plan, optimizer, DENSE, hot)
     dense = dense_optimizer_of(sharded)
-    nothing: Any = None
-    strategy = ShardedStrategy(nothing, nothing, 1, 1, nothing)  # of its life only the checkpoints are wanted here
-    strategy.parallel_devices = [torch.device("cpu")] * made.ranks_per_host
-    strategy.sharded, strategy.optimizers = sharded, [DenseAndTables(dense, sharded.sparse_optimizer, LR)]
+    trained = TrainedModel(sharded, DenseAndTables(dense, sharded.sparse_optimizer, LR))
     if leg.load is not None:
-        trainer = strategy.load_checkpoint(leg.load)
-        strategy.load_model_state_dict(trainer)
-        strategy.load_optimizer_state_dict(trainer)
+        checkpoint = trained.load(leg.load)
+        trained.load_weights(checkpoint)
+        trained.load_optimizers(checkpoint)
     loaded = gathered(sharded, tables)
     for batch in batches:
         step(sharded, dense, batch)
-    strategy.save_checkpoint({}, leg.save)
+    trained.save({}, leg.save)
     return loaded, gathered(sharded, tables)
 
 
-def same(ours: Tables, theirs: Tables) -> None:
+def same(loaded: Tables, saved: Tables) -> None:
     """The same bits, weights and state."""
-    for name, weight in theirs[0].items():
-        assert torch.equal(ours[0][name], weight), name
-        assert ours[1][name].keys() == theirs[1][name].keys()
-        for key, state in theirs[1][name].items():
-            assert torch.equal(ours[1][name][key], state), (name, key)
+    for name, weight in saved[0].items():
+        assert torch.equal(loaded[0][name], weight), name
+        assert loaded[1][name].keys() == saved[1][name].keys()
+        for key, state in saved[1][name].items():
+            assert torch.equal(loaded[1][name][key], state), (name, key)
 
 
 def go_on_with_all(leg: Leg, batches: dict[str, list[Sample]]) -> dict[tuple[str, str], tuple[Tables, Tables]]:
     """By kind of table and optimizer; each has checkpoints of its own."""
-    found = {}
+    actual = {}
     for (kind, tables), optimizer in itertools.product(TABLES.items(), OPTIMIZERS):
-        mine = replace(leg, load=leg.load and leg.load / f"{kind}_{optimizer}", save=leg.save / f"{kind}_{optimizer}")
-        found[kind, optimizer] = go_on(tables, optimizer, mine, batches[kind])
-    return found
+        own_leg = replace(leg, load=leg.load and leg.load / f"{kind}_{optimizer}", save=leg.save / f"{kind}_{optimizer}")
+        actual[kind, optimizer] = go_on(tables, optimizer, own_leg, batches[kind])
+    return actual
 
 
 def test_training_goes_on_from_any_placement_under_any_other(tmp_path: Path) -> None:

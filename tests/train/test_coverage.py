@@ -34,29 +34,29 @@ def seen(ids: np.ndarray, hot: np.ndarray) -> Seen:
     return Seen({"item": {**{t: int(n) for t, n in hits.items()}, "row_sharded": int(len(ids) - sum(hits.values()))}}, {"item": ids})
 
 
-def found(order: np.ndarray, threshold: float = 0.1):
+def coverage_for(order: np.ndarray, threshold: float = 0.1):
     plan = planner(ACCESS)
     hot = hot_rows(plan, lambda table, rows: np.arange(rows))
     return coverage(seen(looked_up(order), hot["item"]), plan, ACCESS, hot, planner, threshold)
 
 
 def test_without_drift_the_plan_holds_and_pays() -> None:
-    made = found(np.arange(ROWS))
-    assert made is not None and made.replanning is not None
-    assert made.planned["replicated"] == pytest.approx(float(LAW.share(20)), abs=1e-3)
-    for tier, share in made.planned.items():
-        assert made.measured[tier] == pytest.approx(share, abs=0.01)
-        assert made.replanning.access_share_now[tier] == pytest.approx(share, abs=0.02)
-    assert abs(made.replanning.saving) < 0.05 and not made.replanning.worth_it
-    assert verdict_of({"replanning": vars(made.replanning)}).startswith("the plan still pays")
+    result = coverage_for(np.arange(ROWS))
+    assert result is not None and result.replanning is not None
+    assert result.planned["replicated"] == pytest.approx(float(LAW.share(20)), abs=1e-3)
+    for tier, share in result.planned.items():
+        assert result.measured[tier] == pytest.approx(share, abs=0.01)
+        assert result.replanning.access_share_now[tier] == pytest.approx(share, abs=0.02)
+    assert abs(result.replanning.saving) < 0.05 and not result.replanning.worth_it
+    assert verdict_of({"replanning": vars(result.replanning)}).startswith("the plan still pays")
 
 
 def test_a_drift_is_told_with_what_a_new_plan_would_save() -> None:
-    made = found(np.random.default_rng(3).permutation(ROWS))
-    assert made is not None and made.replanning is not None
-    again = made.replanning
-    assert made.measured["row_sharded"] > made.planned["row_sharded"] + 0.3
-    assert again.access_share_new["row_sharded"] == pytest.approx(made.planned["row_sharded"], abs=0.02), "as good as before the drift"
+    result = coverage_for(np.random.default_rng(3).permutation(ROWS))
+    assert result is not None and result.replanning is not None
+    again = result.replanning
+    assert result.measured["row_sharded"] > result.planned["row_sharded"] + 0.3
+    assert again.access_share_new["row_sharded"] == pytest.approx(result.planned["row_sharded"], abs=0.02), "as good as before the drift"
     expected = 1 - again.access_share_new["row_sharded"] / again.access_share_now["row_sharded"]
     assert again.saving == pytest.approx(expected) and again.worth_it
     text = verdict_of({"replanning": vars(again)})
@@ -69,16 +69,16 @@ def test_noise_is_no_drift() -> None:
     access = AccessStatistics({"item": measured_access("item", np.full(ROWS, 100), 10_000, "uniform")})
     plan = planner(access)
     hot = hot_rows(plan, lambda table, rows: np.arange(rows))
-    made = coverage(seen(ids, hot["item"]), plan, access, hot, planner, 0.1)
-    assert made is not None and made.replanning is not None
-    assert abs(made.replanning.saving) < 0.05
+    result = coverage(seen(ids, hot["item"]), plan, access, hot, planner, 0.1)
+    assert result is not None and result.replanning is not None
+    assert abs(result.replanning.saving) < 0.05
 
 
 def test_too_few_look_ups_say_so() -> None:
     plan = planner(ACCESS)
     hot = hot_rows(plan, lambda table, rows: np.arange(rows))
-    made = coverage(seen(np.array([3]), hot["item"]), plan, ACCESS, hot, planner, 0.1)
-    assert made is not None and made.replanning is None and "too few" in verdict_of({"replanning": None})
+    result = coverage(seen(np.array([3]), hot["item"]), plan, ACCESS, hot, planner, 0.1)
+    assert result is not None and result.replanning is None and "too few" in verdict_of({"replanning": None})
     nothing = Seen({"item": dict.fromkeys(TIERS, 0)}, {})
     assert coverage(nothing, plan, ACCESS, hot, planner, 0.1) is None
 

@@ -77,9 +77,9 @@ def judged(model: torch.nn.Module, data, objective: str, split: str, most_pairs:
     )
     evaluation = objective_of(objective, data, most_pairs).final(split, loader)
     assert evaluation is not None
-    found = evaluate(model, evaluation, CPU)
-    assert found == evaluate(model, evaluation, CPU)  # it begins anew
-    return found
+    actual = evaluate(model, evaluation, CPU)
+    assert actual == evaluate(model, evaluation, CPU)  # it begins anew
+    return actual
 
 
 CASES = [(objective, split) for objective in ("next_item", "click") for split in ("validation", "test")]
@@ -89,13 +89,13 @@ def alone(root: Path) -> tuple[list[dict], dict]:
     """Each case's figures of the unsharded model, and a click model's where not every item may be scored."""
     data = {objective: opened(root, objective) for objective, _ in CASES}
     models = {objective: unsharded(data[objective], objective) for objective in data}
-    found = [judged(models[objective], data[objective], objective, split) for objective, split in CASES]
-    return found, judged(models["click"], data["click"], "click", "test", USERS * 100)
+    actual = [judged(models[objective], data[objective], objective, split) for objective, split in CASES]
+    return actual, judged(models["click"], data["click"], "click", "test", USERS * 100)
 
 
 def sharded(root: Path) -> tuple[list[dict], str]:
     """Each case's figures with the item table in blocks of rows over all ranks, and what a model that diverged is told."""
-    found = []
+    actual = []
     for objective, split in CASES:
         data = opened(root, objective)
         model, tables = model_for(data, objective, "meta")
@@ -103,28 +103,28 @@ def sharded(root: Path) -> tuple[list[dict], str]:
         block = -(-rows // world)
         shards = tuple(Shard((r,), min(rows, r * block), min(rows, (r + 1) * block), 0, D) for r in range(world))
         plan = ShardingPlan("by_hand", 1, world, tables, (Placement("item", "row_wise", shards),))
-        made = torchrec.shard(model, plan, CPU, ("sgd", 0.1, 1e-8, 0.0), FP32, SEED, hot_rows=None)
-        found.append(judged(made.module, data, objective, split))
+        sharded_model = torchrec.shard(model, plan, CPU, ("sgd", 0.1, 1e-8, 0.0), FP32, SEED, hot_rows=None)
+        actual.append(judged(sharded_model.module, data, objective, split))
     data = opened(root, "next_item")
     lost = unsharded(data, "next_item")
     torch.nn.init.constant_(lost.hidden.weight, float("nan"))
     try:
         judged(lost, data, "next_item", "test")
     except UserError as error:
-        return found, str(error)
-    return found, ""
+        return actual, str(error)
+    return actual, ""
 
 
 def judged_in_smaller_tables(root: Path) -> list[tuple[dict, dict]]:
     """Each case's figures with 40 rows for all items, and those of a table of every item whose rows repeat these 40."""
-    found = []
+    actual = []
     for objective, split in CASES:
         data = opened(root, objective)
         small = capped(data, 40)
         model, repeated = unsharded(small, objective), unsharded(data, objective)
         repeated.load_state_dict(model.state_dict() | {ITEM_WEIGHTS: model.state_dict()[ITEM_WEIGHTS][torch.arange(ITEMS + 1) % 40]})
-        found.append((judged(model, small, objective, split), judged(repeated, data, objective, split)))
-    return found
+        actual.append((judged(model, small, objective, split), judged(repeated, data, objective, split)))
+    return actual
 
 
 def by_hand(root: Path, objective: str, split: str) -> dict:
@@ -132,7 +132,7 @@ def by_hand(root: Path, objective: str, split: str) -> dict:
     data = opened(root, objective)
     model, held_out = unsharded(data, objective), data.held_out[split]
     h = held_out.inputs.histories
-    found: dict[str, list] = {"every": [], "drawn": []}
+    actual: dict[str, list] = {"every": [], "drawn": []}
     for row, user in enumerate(held_out.users):
         history = h.ids[h.first[user] : h.first[user + 1] - held_out.back].tolist()
         target = int(h.ids[h.first[user + 1] - held_out.back])
@@ -141,8 +141,8 @@ def by_hand(root: Path, objective: str, split: str) -> dict:
         drawn = held_out.sampled(np.array([row]), 99)[0].tolist()
         assert len(set(drawn)) == 99 and not set(drawn) & set(h.ids[h.first[user] : h.first[user + 1]].tolist())
         for name, against in (("every", others), ("drawn", drawn)):
-            found[name].append(sum(score[item] > score[target] for item in against))
-    both = [retrieval(above, np.zeros_like(above)) for above in found.values()]
+            actual[name].append(sum(score[item] > score[target] for item in against))
+    both = [retrieval(above, np.zeros_like(above)) for above in actual.values()]
     return {
         "hit_rate_10": both[0][0],
         "ndcg_10": both[0][1],
@@ -157,33 +157,33 @@ def scores_of(model: SequenceNetwork, objective: str, history: list[int]) -> dic
     """Of every item, after this history."""
     items = range(1, ITEMS + 1)
     if objective == "click":
-        found = model(None, keyed({"item": [history for _ in items], "candidate": [[item] for item in items]}))
+        actual = model(None, keyed({"item": [history for _ in items], "candidate": [[item] for item in items]}))
     else:
         user = model.users(model.embeddings(keyed({"item": [history], "positive": [[]], "negative": [[]]})))[0]
-        found = model.embeddings.embeddings["item"].weight[1:] @ user
-    return dict(zip(items, found.tolist()))
+        actual = model.embeddings.embeddings["item"].weight[1:] @ user
+    return dict(zip(items, actual.tolist()))
 
 
 def test_places_are_those_of_a_plain_loop(tmp_path: Path) -> None:
-    ((found, bounded),) = run_ranks(alone, 1, 1, log_file(tmp_path))
-    for (objective, split), figures in zip(CASES, found):
+    ((actual, bounded),) = run_ranks(alone, 1, 1, log_file(tmp_path))
+    for (objective, split), figures in zip(CASES, actual):
         expected = by_hand(tmp_path, objective, split)
         assert {name: figures[name] for name in expected} == pytest.approx(expected)
         assert ("auc" in figures) == (objective == "click")
     assert bounded["ndcg_10"] is None and bounded["hit_rate_10"] is None
-    assert bounded["ndcg_10_of_100"] == found[-1]["ndcg_10_of_100"]
+    assert bounded["ndcg_10_of_100"] == actual[-1]["ndcg_10_of_100"]
 
 
 def test_items_share_the_rows_of_a_smaller_table(tmp_path: Path) -> None:
     (cases,) = run_ranks(judged_in_smaller_tables, 1, 1, log_file(tmp_path))
-    for found, expected in cases:
-        assert found == expected and found["ndcg_10"] is not None
+    for actual, expected in cases:
+        assert actual == expected and actual["ndcg_10"] is not None
 
 
 def test_places_are_the_same_wherever_items_and_users_are(tmp_path: Path) -> None:
     ((expected, _),) = run_ranks(alone, 1, 1, log_file(tmp_path))
-    for found, error in run_ranks(sharded, 1, 3, tmp_path):
-        assert found == [pytest.approx(figures) for figures in expected]
+    for actual, error in run_ranks(sharded, 1, 3, tmp_path):
+        assert actual == [pytest.approx(figures) for figures in expected]
         assert "23 of 23 scores on split test are not finite" in error
 
 

@@ -42,8 +42,8 @@ def refused(folder: Path, *parts: str) -> None:
 def test_what_was_written_is_whole(written: Path) -> None:
     assert checked_trainer(written, RUN) == {"x": 1, "manifest": 1}
     assert checked_trainer(written) == {"x": 1, "manifest": 1}  # whoever asks no matter whose it is
-    told = json.loads((written / "manifest.json").read_text())["files"]
-    assert {name: (one["bytes"], one["crc32"]) for name, one in told.items()} == {
+    files = json.loads((written / "manifest.json").read_text())["files"]
+    assert {name: (one["bytes"], one["crc32"]) for name, one in files.items()} == {
         name: ((written / name).stat().st_size, manifest.checksum_of(written / name)) for name in ("rank_0.safetensors", "trainer.json")
     }
 
@@ -183,9 +183,9 @@ def test_a_kill_while_a_checkpoint_is_replaced_leaves_the_one_before_or_the_new_
     monkeypatch.setattr(os, "replace", replace)
     assert (tmp_path / f"{BEFORE}best").is_dir()
     clear_partial(tmp_path)
-    found = torch.zeros(1)
-    Reader(best).fill(whole("a", found))
-    assert os.listdir(tmp_path) == ["best"] and found.item() == (2.0 if replaced else 1.0) and checked_trainer(best)
+    actual = torch.zeros(1)
+    Reader(best).fill(whole("a", actual))
+    assert os.listdir(tmp_path) == ["best"] and actual.item() == (2.0 if replaced else 1.0) and checked_trainer(best)
 
 
 def test_a_run_goes_on_with_the_data_that_it_began_with(tmp_path: Path) -> None:

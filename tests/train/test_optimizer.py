@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from recsys_lab.config.options import DenseOptimizer, OptimizerOptions, Schedule, SparseOptimizer
 from recsys_lab.executor.sharded_model import ShardedModel
 from recsys_lab.train import optimizer as optimizer_of_dense
+from recsys_lab.train.model_executor import json_of
 from recsys_lab.train.optimizer import DenseAndTables, dense_optimizer, rate_ratio, scheduler, torch_optimizer
 from recsys_lab.train.stored_optimizer import StoredOptimizer, make_state
-from recsys_lab.train.strategy import json_of
 
 
 def schedule(name: str, warmup: int = 0, final: float = 0.0, step_epochs: float = 1.0, gamma: float = 0.1) -> Schedule:

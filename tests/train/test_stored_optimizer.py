@@ -34,9 +34,9 @@ def stored(format: str, first: dict[str, torch.Tensor]) -> DenseWeights:
     return DenseWeights.of(format, parameters, first)
 
 
-def same(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
+def same(stored_weights: torch.Tensor, reference: torch.Tensor) -> bool:
     """The same bits; of NaNs any."""
-    return bool(((ours.view(torch.int32) == theirs.view(torch.int32)) | (ours.isnan() & theirs.isnan())).all())
+    return bool(((stored_weights.view(torch.int32) == reference.view(torch.int32)) | (stored_weights.isnan() & reference.isnan())).all())
 
 
 numbers = st.floats(0, 2, width=32)
@@ -48,20 +48,20 @@ numbers = st.floats(0, 2, width=32)
 def test_split_sgd_is_fp32_sgd_bit_for_bit(kernels: bool, data: st.DataObject, size: int, lr: float, momentum: float, decay: float) -> None:
     """Whatever weights and gradients: denormals, infinities, NaNs and both zeros too."""
     first = {name: floats(data.draw(st.lists(BITS, min_size=n, max_size=n))) for name, n in (("a", size), ("b", 3))}
-    ours = stored("split_bf16", first)
+    stored_weights = stored("split_bf16", first)
     kept = {name: torch.nn.Parameter(values.clone()) for name, values in first.items()}
     given_options = options("sgd", lr, momentum, decay)
-    mine, theirs = optimizer_of(ours, given_options), torch_optimizer(kept.values(), given_options)
+    joined_optimizer, reference = optimizer_of(stored_weights, given_options), torch_optimizer(kept.values(), given_options)
     for _ in range(3):
         for name, parameter in kept.items():
             gradient = floats(data.draw(st.lists(BITS, min_size=parameter.numel(), max_size=parameter.numel()))).to(torch.bfloat16)
-            ours.parameters[name].grad, parameter.grad = gradient, gradient.float()
+            stored_weights.parameters[name].grad, parameter.grad = gradient, gradient.float()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(stored_optimizer, "native_for", lambda weight: kernels and native_for(weight))
-            mine.step()
-        theirs.step()
+            joined_optimizer.step()
+        reference.step()
         for name, parameter in kept.items():
-            assert same(ours[name].read(), parameter.data), name
+            assert same(stored_weights[name].read(), parameter.data), name
 
 
 def exact_root(of: torch.Tensor) -> torch.Tensor:
@@ -81,28 +81,28 @@ def test_adam_is_torchs_but_for_the_rounding_of_roots(format: str, decay: float,
     """On vectors that torch takes in whole registers: what is left over it rounds otherwise."""
     torch.manual_seed(1)
     first = {"large": numbers_of((256, 160)), "small": numbers_of((64,))}
-    ours, given = stored(format, first), options("adam", 0.1, 0.0, decay)
+    stored_weights, given = stored(format, first), options("adam", 0.1, 0.0, decay)
     kept = {key: torch.nn.Parameter(values.clone()) for key, values in first.items()}
-    mine, theirs, plain = (optimizer_of(ours, given), *(torch_optimizer(kept.values(), given) for _ in range(2)))
+    joined_optimizer, reference, plain = (optimizer_of(stored_weights, given), *(torch_optimizer(kept.values(), given) for _ in range(2)))
     monkeypatch.setattr(stored_optimizer, "native_for", lambda weight: kernels and native_for(weight))
     for step in range(4):
         for key, parameter in kept.items():
             gradient = numbers_of(parameter.shape).to(MODEL_DTYPE[format])
-            ours.parameters[key].grad, parameter.grad = gradient, gradient.float()
+            stored_weights.parameters[key].grad, parameter.grad = gradient, gradient.float()
         before = {key: parameter.detach().clone() for key, parameter in kept.items()}
-        mine.step()
+        joined_optimizer.step()
         plain.step()
         by_mkl = {key: parameter.detach().clone() for key, parameter in kept.items()}
         for key, parameter in kept.items():
             parameter.data.copy_(before[key])
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(torch.Tensor, "sqrt", exact_root)
-            theirs.step()
+            reference.step()
         for key, parameter in kept.items():
-            assert torch.equal(ours[key].read(), parameter.data), (key, step)
+            assert torch.equal(stored_weights[key].read(), parameter.data), (key, step)
             assert torch.allclose(parameter.data, by_mkl[key], rtol=1e-5, atol=1e-7), (key, step)
-            for what, state in theirs.state[parameter].items():
-                assert torch.equal(mine.state[ours.parameters[key]][what], state), (key, what)
+            for what, state in reference.state[parameter].items():
+                assert torch.equal(joined_optimizer.state[stored_weights.parameters[key]][what], state), (key, what)
 
 
 @pytest.mark.parametrize("threads", [2, 3])
@@ -138,9 +138,9 @@ def test_one_call_moves_all_parameters_and_nothing_between_them(threads: int, si
         here = slice(start, start + len(gradient))
         parameter = torch.nn.Parameter(alone[0][here].clone())
         parameter.grad = gradient.clone()
-        theirs = torch.optim.SGD([parameter], lr=0.1, momentum=0.9, weight_decay=0.01)
-        theirs.state[parameter]["momentum_buffer"] = alone[1][here]
-        theirs.step()
+        reference = torch.optim.SGD([parameter], lr=0.1, momentum=0.9, weight_decay=0.01)
+        reference.state[parameter]["momentum_buffer"] = alone[1][here]
+        reference.step()
         alone[0][here] = parameter.data
         adam(alone[2][here], gradient, alone[3][here], alone[4][here], how)
     kept = torch.get_num_threads()
@@ -148,8 +148,8 @@ def test_one_call_moves_all_parameters_and_nothing_between_them(threads: int, si
     sgd_step(Vector(by_sgd, None, starts), gradients, lr=0.1, momentum=0.9, weight_decay=0.01, velocity=velocity)
     adam_step(Vector(by_adam, None, starts), gradients, *adam_state, how)
     torch.set_num_threads(kept)
-    for found, exact in zip((by_sgd, velocity, by_adam, *adam_state), alone):
-        assert torch.equal(found, exact)
+    for actual, exact in zip((by_sgd, velocity, by_adam, *adam_state), alone):
+        assert torch.equal(actual, exact)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adagrad", "adam"])
@@ -159,22 +159,25 @@ def test_every_optimizer_moves_the_joined_weights_as_fp32s(name: str, format: st
         monkeypatch.setattr(torch.Tensor, "sqrt", exact_root)
     torch.manual_seed(0)
     first = {"weight": torch.randn(33, 70), "bias": torch.randn(7), "scalar": torch.randn(())}
-    ours = stored(format, first)
+    stored_weights = stored(format, first)
     kept = {key: torch.nn.Parameter(values.clone()) for key, values in first.items()}
-    mine, theirs = optimizer_of(ours, options(name, 0.1, 0.9, 0.01)), torch_optimizer(kept.values(), options(name, 0.1, 0.9, 0.01))
+    joined_optimizer, reference = (
+        optimizer_of(stored_weights, options(name, 0.1, 0.9, 0.01)),
+        torch_optimizer(kept.values(), options(name, 0.1, 0.9, 0.01)),
+    )
     for step in range(5):
-        for optimizer in (mine, theirs):
+        for optimizer in (joined_optimizer, reference):
             optimizer.param_groups[0]["lr"] = 0.1 / (1 + step)
         for key, parameter in kept.items():
             gradient = torch.randn(parameter.shape).to(MODEL_DTYPE[format])
-            ours.parameters[key].grad, parameter.grad = gradient, gradient.float()
-        mine.step()
-        theirs.step()
+            stored_weights.parameters[key].grad, parameter.grad = gradient, gradient.float()
+        joined_optimizer.step()
+        reference.step()
         for key, parameter in kept.items():
-            assert torch.equal(ours[key].read(), parameter.data), (key, step)
-            for what, state in theirs.state[parameter].items():
-                assert torch.equal(mine.state[ours.parameters[key]][what], state), (key, what)
-    model = ours.parameters["weight"]
+            assert torch.equal(stored_weights[key].read(), parameter.data), (key, step)
+            for what, state in reference.state[parameter].items():
+                assert torch.equal(joined_optimizer.state[stored_weights.parameters[key]][what], state), (key, what)
+    model = stored_weights.parameters["weight"]
     rounded = kept["weight"].data.to(model.dtype)
     assert torch.equal(model, rounded) if format != "split_bf16" else (model.float().abs() <= kept["weight"].abs()).all()
 

@@ -38,10 +38,10 @@ class Trainer(SimpleNamespace):
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[bool, float]]]:
     """What this rank said of itself, each time that ranks asked one another; one that no other rank contradicts."""
-    said: list[tuple[bool, float]] = []
-    monkeypatch.setattr(dist, "all_reduce", lambda tensor, op: said.append((bool(tensor[0]), float(tensor[1]))))
+    output: list[tuple[bool, float]] = []
+    monkeypatch.setattr(dist, "all_reduce", lambda tensor, op: output.append((bool(tensor[0]), float(tensor[1]))))
     before = signal.getsignal(signal.SIGTERM)
-    yield said
+    yield output
     signal.signal(signal.SIGTERM, before)
 
 

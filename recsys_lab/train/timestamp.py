@@ -9,23 +9,23 @@ import torch
 
 
 @dataclass(frozen=True)
-class Moment:
+class Timestamp:
     """`s`: the host's, by `time.perf_counter`. `event`: on the GPU's current stream, where this process has begun to use one."""
 
     s: float
     event: torch.cuda.Event | None = None
 
 
-def moment() -> Moment:
+def timestamp() -> Timestamp:
     """Now. Costs a GPU nothing and waits for nothing."""
     if not torch.cuda.is_initialized():
-        return Moment(time.perf_counter())
+        return Timestamp(time.perf_counter())
     event = torch.cuda.Event(enable_timing=True)
     event.record()
-    return Moment(time.perf_counter(), event)
+    return Timestamp(time.perf_counter(), event)
 
 
-def ms_between(first: Moment, second: Moment) -> float:
+def ms_between(first: Timestamp, second: Timestamp) -> float:
     """Of the GPU where both have its event, which this waits for; else of the host."""
     if first.event is None or second.event is None:
         return (second.s - first.s) * 1e3

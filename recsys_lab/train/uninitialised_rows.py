@@ -22,7 +22,7 @@ MOST_LISTED = 0.5
 
 
 @dataclass(frozen=True)
-class Unread:
+class Uninitialised:
     """Of `count` rows of the whole tensor, from `start`, all that a piece does not list. `origin` None: they are zero."""
 
     start: int
@@ -33,15 +33,15 @@ class Unread:
         return asdict(self)
 
     @staticmethod
-    def from_json(figures: Mapping[str, Any]) -> Unread:
+    def from_json(figures: Mapping[str, Any]) -> Uninitialised:
         """Raises ValueError, TypeError, LookupError for anything else than `to_json` gives."""
         origin = figures["origin"]
-        made = Unread(figures["start"], figures["count"], None if origin is None else FirstValues(**origin))
-        counts = [made.start, made.count, *((made.origin.rows, made.origin.dim, made.origin.seed) if made.origin else ())]
+        rows = Uninitialised(figures["start"], figures["count"], None if origin is None else FirstValues(**origin))
+        counts = [rows.start, rows.count, *((rows.origin.rows, rows.origin.dim, rows.origin.seed) if rows.origin else ())]
         known = all(isinstance(one, int) and one >= 0 for one in counts)
-        if not known or (made.origin is not None and made.start + made.count > made.origin.rows):
+        if not known or (rows.origin is not None and rows.start + rows.count > rows.origin.rows):
             raise ValueError(f"rows that were not read: {figures}")
-        return made
+        return rows
 
     def rows_in(self, ids: np.ndarray, listed: np.ndarray) -> np.ndarray:
         """Which of `ids` (int64) it says the values of: bool. `listed` rise."""
@@ -75,24 +75,24 @@ def listed_rows(fields: Iterable[tuple[RowField, int]]) -> dict[int, Listed | No
     return lists
 
 
-def of_listed(field: RowField, listed: Listed, first_row: int) -> tuple[RowField, Unread]:
+def of_listed(field: RowField, listed: Listed, first_row: int) -> tuple[RowField, Uninitialised]:
     """`field` with the listed rows only, and what says the others."""
-    return replace(field, only=listed.only), Unread(first_row, field.shape[0], None if field.name else field.origin)
+    return replace(field, only=listed.only), Uninitialised(first_row, field.shape[0], None if field.name else field.origin)
 
 
 def missing_parts(
-    content: Content, ids: np.ndarray | range, unread: Unread, listed: np.ndarray, columns: Sequence[slice]
+    content: Content, ids: np.ndarray | range, uninitialised: Uninitialised, listed: np.ndarray, columns: Sequence[slice]
 ) -> Iterable[tuple[int, np.ndarray, torch.Tensor | None]]:
-    """Of `content`, whose rows are `ids`, those that `unread` says, a few at a time: (elements, rows in it, values).
+    """Of `content`, whose rows are `ids`, those that `uninitialised` says, a few at a time: (elements, rows in it, values).
 
     Rows of a store that are still as they were first are counted, and have no values to set.
     """
     for part in row_steps(0, len(ids), tuple(content.shape)):
         own = np.arange(ids[part].start, ids[part].stop) if isinstance(ids, range) else ids[part]
-        inside = unread.rows_in(own, listed)
+        inside = uninitialised.rows_in(own, listed)
         at, own = np.flatnonzero(inside) + part.start, own[inside]
         elements = len(at) * math.prod(cut.stop - cut.start for cut in columns)
         if isinstance(content, RowField):
-            changed = ~content.is_first(at, unread.origin)
+            changed = ~content.is_first(at, uninitialised.origin)
             at, own = at[changed], own[changed]
-        yield elements, at, unread.values(own, columns) if len(at) else None
+        yield elements, at, uninitialised.values(own, columns) if len(at) else None

@@ -149,7 +149,7 @@ def _sweep(line: arguments.Line, overrides: Sequence[Override]) -> Sweep:
     common = composed_sweep(words)
     folder = own_folder(common.hydra.sweep.dir, "hydra.sweep.dir")
     with read_write(common.hydra), open_dict(common.hydra):
-        common.hydra.sweep.dir = str(folder)
+        common.hydra.sweep.dir = str(folder).replace("${", "\\${")  # an interpolation in its name stands for itself
         common.hydra.overrides.hydra = [*common.hydra.overrides.hydra, arguments.override("hydra.sweep.dir", str(folder))]
     configs = {job: composed_job(common, job) for job in jobs[:MOST_JOBS_COMPOSED]}
     frozen = [freeze(with_choices(config)) for config in configs.values()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
 
 from recsys_lab.errors import UserError
 
@@ -36,18 +35,13 @@ def check_kind(target: object, where: str, name: str) -> None:
             raise UserError(f"`_target_` is not {kind}", where=f"{where}._target_", given=name, allowed=BASES[where], remedy=remedy)
     elif where in GIVEN:
         is_pythons = getattr(target, "__module__", "").partition(".")[0] in sys.stdlib_module_names  # shutil.rmtree takes a folder, too
-        if is_pythons or not inspect.isfunction(target) or not _takes(target, *GIVEN[where]):
+        positions, names = GIVEN[where]
+        try:
+            signature = inspect.signature(target)  # type: ignore[arg-type]  # what is no function raises TypeError
+            bound = signature.bind_partial(*range(positions), **dict.fromkeys(names)).arguments
+        except (TypeError, ValueError):
+            signature, bound = inspect.Signature(), {}
+        others = [of for of in signature.parameters.values() if of.name not in bound or of.kind in (of.VAR_POSITIONAL, of.VAR_KEYWORD)]
+        are_keys = all(of.kind is of.KEYWORD_ONLY or of.default is not of.empty for of in others)
+        if is_pythons or not inspect.isfunction(target) or not bound or not are_keys:
             raise UserError("`_target_` is no function of this kind", where=f"{where}._target_", given=name, remedy=remedy)
-
-
-def _takes(function: Callable, positions: int, names: tuple[str, ...]) -> bool:
-    """Whether it takes so many arguments by position and these by name. It must declare its other arguments as keys."""
-    signature = inspect.signature(function)
-    if any(of.kind in (of.VAR_POSITIONAL, of.VAR_KEYWORD) for of in signature.parameters.values()):
-        return False
-    try:
-        bound = signature.bind_partial(*range(positions), **dict.fromkeys(names))
-    except TypeError:
-        return False
-    rest = [of for name, of in signature.parameters.items() if name not in bound.arguments]
-    return all(of.kind is of.KEYWORD_ONLY or of.default is not of.empty for of in rest)

@@ -26,6 +26,7 @@ SPARSE_OPTIMIZERS, METRICS = get_args(SparseName), get_args(Metric)
 LearningRate = Annotated[float, Strict(), Interval(ge=0, le=1e6)]
 Eps = Annotated[float, Strict(), Interval(ge=1e-30, le=1)]  # smaller is 0 in float32, and 0 / 0 where a gradient is
 Steps = CountFromZero
+FOLDER = text_like(r".+", 4095, "a folder")
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,7 @@ class SharderCommon:
     memory_budget_gb: Positive | None = None
     store: Annotated[str, OneOf((AUTO, NONE, *STORES))] = AUTO
     cache_policy: Annotated[str, OneOf(POLICIES)] = LFU
-    scratch: Annotated[str, text_like(r".+", 4095, "a folder")] | None = None
+    scratch: Annotated[str, FOLDER] | None = None
 
 
 @dataclass(frozen=True)

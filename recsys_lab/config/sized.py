@@ -42,17 +42,13 @@ def register(overrides: Sequence[Override], config_dir: str | None = None) -> No
     """
     searched = [str(path) for o in overrides if o.key_or_group == "hydra.searchpath" for path in o.value() or []]
     folders = [Path(path.removeprefix("file://")) for path in (*searched, config_dir) if path is not None]
-    for override in overrides:
-        if override.key_or_group == GROUP and not override.is_delete():
-            for choice in _choices_of(override):
-                if not any((folder / GROUP / f"{choice}.yaml").is_file() for folder in (CONF, *folders)):
-                    store(choice)
-
-
-def _choices_of(override: Override) -> list[str]:
-    if override.is_choice_sweep():
-        return [str(choice) for choice in override.sweep_string_iterator()]
-    return [] if override.is_sweep_override() or override.value() is None else [str(override.get_value_element_as_str())]
+    for override in (one for one in overrides if one.key_or_group == GROUP and not one.is_delete()):
+        swept = override.sweep_string_iterator() if override.is_choice_sweep() else ()
+        for choice in swept or [override.get_value_element_as_str()]:
+            if any((folder / GROUP / f"{choice}.yaml").is_file() for folder in (CONF, *folders)):
+                ConfigStore.instance().repo.get(GROUP, {}).pop(f"{choice}.yaml", None)  # of an earlier line of this process
+            else:
+                store(choice)
 
 
 def store(choice: str) -> None:

@@ -36,7 +36,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "planning": LEAVES | {"cluster", "tables", "plan", "sharders", "simulate", "models", "data", "record", "config", "experiment"},
     "pipeline": LEAVES | {"plan", "simulate", "record", "report", "config", "experiment", "planning", "train"},
     "job": LEAVES | {"config", "record", "report", "train", "experiment", "pipeline", "studies"},
-    "sweeps": LEAVES | {"config", "record", "report", "job"},
+    "sweeps": LEAVES | {"config", "record", "report", "job", "launchers"},
     "doctor": LEAVES,
     "calibrate": LEAVES
     | {"cluster", "precision", "plan", "simulate", "kernels", "models", "config", "report", "experiment", "planning", "pipeline"}
@@ -66,7 +66,7 @@ ONLY_IN: Mapping[str, frozenset[str]] = {
     "lightning": frozenset({"record", "train", "launchers", "lightning"}),
     "triton": frozenset({f"kernels/triton_{name}.py" for name in ("embedding", "kernels", "attention")}),
     "omegaconf": frozenset({"config", "models/choice.py", "experiment", "job", "run", "sweeps", "launchers"}),
-    "hydra": frozenset({"config", "train", "run", "sweeps/ablation.py"}),
+    "hydra": frozenset({"config", "train", "sweeps/run.py", "sweeps/ablation.py"}),
 }
 #: Single files that may import more, and why.
 ALSO: Mapping[tuple[str, str], str] = {

@@ -68,7 +68,7 @@ def test_any_key_of_the_user_wins(tmp_path: Path) -> None:
 
 
 def test_without_evaluations_on_the_way_nothing_stops_by_them(plain: Experiment) -> None:
-    fit = replace(plain, trainer=replace(plain.trainer, evaluate_every_epochs=0)).default_hyperparameters(data_of(5_000)).trainer
+    fit = replace(plain, trainer=replace(plain.trainer, evaluate_every_epochs=0)).with_default_hyperparameters(data_of(5_000)).trainer
     assert not fit.restore_best and not fit.early_stopping.patience and fit.epochs == 1
 
 
@@ -93,7 +93,7 @@ def test_deepfm_begins_with_the_regression_once_its_pairs_have_a_weight(plain: E
     assert deepfm.model.has_first_order and not deepfm.model.begins_first_order
     fit = deepfm.with_default_hyperparameters(data_of(5_000))
     assert fit.chosen["model.scale_pairs"] is True and fit.chosen[START] and fit.model.begins_first_order
-    said = of_words(["model=deepfm", "model.scale_pairs=false", "logger=none"], "a test").default_hyperparameters(data_of(5_000))
+    said = of_words(["model=deepfm", "model.scale_pairs=false", "logger=none"], "a test").with_default_hyperparameters(data_of(5_000))
     assert not {"model.scale_pairs", START} & set(said.chosen)
 
 
@@ -106,7 +106,7 @@ def test_without_a_baseline_nothing_begins_with_it(plain: Experiment) -> None:
 
 
 def test_tables_that_begin_with_the_regression_move_less(plain: Experiment) -> None:
-    drawn = replace(plain, trainer=replace(plain.trainer, start_from_baseline=False)).default_hyperparameters(data_of(5_000)).optimizer
+    drawn = replace(plain, trainer=replace(plain.trainer, start_from_baseline=False)).with_default_hyperparameters(data_of(5_000)).optimizer
     begun = plain.with_default_hyperparameters(data_of(5_000)).optimizer
     assert begun.sparse.rate < drawn.sparse.rate and begun.dense.rate > drawn.dense.rate
 

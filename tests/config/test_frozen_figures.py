@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from recsys_lab.config.frozen import _unresolved, differences, fingerprint, identity, register_resolvers
 from recsys_lab.config.kinds import check_kind
-from recsys_lab.config.schema import leaves, schema_of, unknown_key
+from recsys_lab.config.schema import schema_of
 from recsys_lab.errors import UserError
 
 BASE: dict[str, Any] = {
@@ -126,17 +126,6 @@ def test_which_groups_build_from_a_function(target: Any, kinds: set[str]) -> Non
             taken.add(where)
     assert taken == kinds
     check_kind(target, "elsewhere", "x.y")
-
-
-def test_every_value_of_a_tree() -> None:
-    tree = {"a": 1, "b": {"c": [2, {"d": None}], "e": {}}, "f": "${a}"}
-    listed = [("a", 1), ("b.c[0]", 2), ("b.c[1].d", None), ("f", "${a}")]
-    assert list(leaves(tree)) == list(leaves(OmegaConf.create(tree))) == listed and list(leaves(5, "x")) == [("x", 5)]
-
-
-def test_an_unknown_key() -> None:
-    assert str(unknown_key("a.hots", ["hosts", "name"])) == "a.hots: no such key; allowed: hosts, name; did you mean 'hosts'?"
-    assert str(unknown_key("", [])) == "an empty key: no such key"
 
 
 def test_a_schema_is_made_once() -> None:

@@ -97,7 +97,7 @@ def test_a_sweep_goes_to_slurm_only_where_slurm_is(monkeypatch, mode):
     with pytest.raises(UserError, match=r"^launcher: SLURM is not installed here; given slurm; .* launcher=local$"):
         ready(words)
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
-    assert ready(words).multirun
+    assert len(ready(words).jobs) == 2
 
 
 def test_what_the_choices_need_is_in_an_extra_of_that_name():

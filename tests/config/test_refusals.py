@@ -61,7 +61,7 @@ from recsys_lab.errors import UserError
         (["optimizer.dense=null"], "optimizer.dense", None),
         (["study=nope"], "study", None),
         (["+choices=5"], "choices", None),
-        (["resume=5"], "/work/main/5/config.yaml", None),
+        (["resume=5"], "5/config.yaml", None),
         (["resume=[a]"], "resume", None),
         (["seed=${nope}"], "seed", None),
         (["seed=${seed}"], "seed", None),

@@ -266,12 +266,12 @@ def _check_is_for(plan: object, experiment: Experiment, tables: Sequence[Table])
     def of(tables: Sequence[Table], hosts: int, ranks: int) -> tuple[list[tuple[str, int, int]], str]:
         return sorted((t.name, t.rows, t.dim) for t in tables), f"{counted(len(tables), 'table')} on {grid(hosts, ranks)}"
 
-    theirs = of(plan.tables, plan.hosts, plan.ranks_per_host)
-    ours = of(tables, experiment.cluster.hosts, experiment.cluster.ranks_per_host)
-    if theirs != ours:
-        differ = sorted(set(theirs[0]) ^ set(ours[0]))
-        given = f"{theirs[1]}{', such as ' + differ[0][0] if differ else ''}"
-        raise UserError("of other tables or ranks than the experiment", where="plan", given=given, allowed=ours[1])
+    of_plan = of(plan.tables, plan.hosts, plan.ranks_per_host)
+    of_experiment = of(tables, experiment.cluster.hosts, experiment.cluster.ranks_per_host)
+    if of_plan != of_experiment:
+        differ = sorted(set(of_plan[0]) ^ set(of_experiment[0]))
+        given = f"{of_plan[1]}{', such as ' + differ[0][0] if differ else ''}"
+        raise UserError("of other tables or ranks than the experiment", where="plan", given=given, allowed=of_experiment[1])
 
 
 def _experiment(experiment: Experiment | str, words: Sequence[str], keys: dict[str, Any]) -> Experiment:

@@ -7,7 +7,7 @@ import json
 from recsys_lab.base.arguments import parser
 from recsys_lab.base.files import out_file, plain
 from recsys_lab.base.progress import Progress
-from recsys_lab.decide.question import asked
+from recsys_lab.decide.question import parse_question
 from recsys_lab.decide.tables import changes_table, refused_table, rows_table
 from recsys_lab.report.terminal import console, print_table
 
@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
     line.add_argument("--page", metavar="FILE", default=PAGE_FILE, help=f"where the page is written; {PAGE_FILE} if not given")
     line.add_argument("--json", action="store_true", help="print rows, winner and sensitivity as one JSON object, and write no page")
     options = line.parse_intermixed_args(argv)
-    question = asked(options.words)
+    question = parse_question(options.words)
     page = None if options.json else out_file(options.page, "--page", (".html",))
     from recsys_lab.decide.decision import decided  # with torch, which neither help nor a mistake needs
     from recsys_lab.decide.page import write_decision

@@ -17,10 +17,10 @@ def main(argv: list[str]) -> int:
     line = parser("schema", "JSON Schema of the YAML files of conf/ and of your own conf folder, for an editor.")
     line.add_argument("--out", required=True, metavar="DIR", help="where the schemas go; made if it is not there")
     folder = out_folder(line.parse_args(argv).out, "--out")
-    found = documents(paths.CONF)
-    for files, schema in found.items():
+    schemas = documents(paths.CONF)
+    for files, schema in schemas.items():
         write_text(folder / name_of(files), json.dumps(schema, indent=1) + "\n")
-    settings = json.dumps(vscode_settings(folder.as_posix(), found), indent=2)
+    settings = json.dumps(vscode_settings(folder.as_posix(), schemas), indent=2)
     write_text(folder / SETTINGS, settings + "\n")
     print(settings)
     return 0

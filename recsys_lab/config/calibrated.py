@@ -34,21 +34,21 @@ def folder() -> Path | None:
 
 def figure(key: str, default: Any, *, _root_: DictConfig) -> Any:
     """`${calibrated:cluster.device.source,X}`: the figure of that name, or X where there is none or the config says `calibrated: false`."""
-    found = None if OmegaConf.select(_root_, "calibrated") is False else _figures()
+    value = None if OmegaConf.select(_root_, "calibrated") is False else _figures()
     for part in key.split("."):
-        found = found.get(part) if isinstance(found, dict) else None
-    if found is None:
+        value = value.get(part) if isinstance(value, dict) else None
+    if value is None:
         return default
-    return _number(key, found) if isinstance(default, int | float) else found
+    return _number(key, value) if isinstance(default, int | float) else value
 
 
-def _number(key: str, found: Any) -> float:
-    """`found`, the figure of `key`. UserError, which names its file, where it is no number that could be measured."""
-    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 <= found < MOST:
+def _number(key: str, value: Any) -> float:
+    """`value`, the figure of `key`. UserError, which names its file, where it is no number that could be measured."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MOST:
         group, _, inner = key.partition(".")
         where = f"{(folder() or Path()) / FILES[group]}: {inner}"
-        raise UserError("no figure", where=where, given=str(found)[:60], allowed="a number, 0 or more", remedy=REMEDY)
-    return found
+        raise UserError("no figure", where=where, given=str(value)[:60], allowed="a number, 0 or more", remedy=REMEDY)
+    return value
 
 
 def core_figure(key: str, default: float, *, _root_: DictConfig) -> float:
@@ -89,8 +89,8 @@ def is_there() -> bool:
 
 def fitted_on() -> dict[str, float]:
     """The trainings that the calibrated profile was fitted to, ms."""
-    found = _figures().get("profile", {}).get("fitted_on")
-    return dict(found) if isinstance(found, dict) else {}
+    value = _figures().get("profile", {}).get("fitted_on")
+    return dict(value) if isinstance(value, dict) else {}
 
 
 def core_share(ranks: int) -> float:
@@ -100,8 +100,8 @@ def core_share(ranks: int) -> float:
 
 def _figures() -> dict[str, Any]:
     where = folder()
-    if where is not None and os.environ.get(VARIABLE) and (found := what_is(where)) not in (FOLDER, NOTHING):
-        raise UserError("not a folder", where=VARIABLE, given=f"{where}, {found or 'a file'}", allowed="a folder, or none")
+    if where is not None and os.environ.get(VARIABLE) and (value := what_is(where)) not in (FOLDER, NOTHING):
+        raise UserError("not a folder", where=VARIABLE, given=f"{where}, {value or 'a file'}", allowed="a folder, or none")
     paths = {} if where is None else {group: where / name for group, name in FILES.items()}
     return {group: _read(path, path.stat().st_mtime_ns) for group, path in paths.items() if path.is_file()}
 
@@ -110,9 +110,9 @@ def _figures() -> dict[str, Any]:
 def _read(path: Path, changed: int) -> dict[str, Any]:
     """The mapping in `path` as it was `changed`."""
     try:
-        found = yaml.safe_load(read_text(path))
+        value = yaml.safe_load(read_text(path))
     except (yaml.YAMLError, RecursionError, UserError):
-        found = None
-    if not isinstance(found, dict):
+        value = None
+    if not isinstance(value, dict):
         raise UserError("not a file that calibrate wrote", where=path, remedy=REMEDY)
-    return found
+    return value

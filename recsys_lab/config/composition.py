@@ -65,10 +65,10 @@ def _composed(words: Sequence[str], compose_with: Callable[[list[str]], Any]) ->
             if error.errno is None:  # Hydra's own, of a choice that there is not
                 raise
             raise cannot_read(error, "conf") from None
-        given = dict(zip(overrides, words))
+        typed = dict(zip(overrides, words))
         with read_write(config.hydra), open_dict(config.hydra):
             task: Any = OmegaConf.to_container(config.hydra.overrides.task, resolve=False)
-            config.hydra.overrides.task = [given.get(word, word) for word in task]
+            config.hydra.overrides.task = [typed.get(word, word) for word in task]
         return config
 
 

@@ -72,7 +72,7 @@ def meanings(conf: Path, group: str, builds: str | None = None) -> dict[str, str
                 own.setdefault(name.removeprefix(prefix), comment)
             else:
                 others.setdefault(name.removeprefix(prefix), {})[comment] = None
-    return {key: next(iter(said)) for key, said in others.items() if len(said) == 1} | own
+    return {key: next(iter(texts)) for key, texts in others.items() if len(texts) == 1} | own
 
 
 def _builds(path: Path) -> set[str]:

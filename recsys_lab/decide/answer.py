@@ -70,8 +70,8 @@ def winner_of(rows: Sequence[Row]) -> Winner:
     if free:
         details.append(f"{', '.join(free)} {'have no price and are' if len(free) > 1 else 'has no price and is'} not compared.")
     if depends:
-        ours = f", with which {OWN_PACKAGE} trains" if profiles[0] == OWN_PROFILE else ""
-        details.append(f"The advice is for {profiles[0]}{ours}. For your framework: profiles=NAME.")
+        own = f", with which {OWN_PACKAGE} trains" if profiles[0] == OWN_PROFILE else ""
+        details.append(f"The advice is for {profiles[0]}{own}. For your framework: profiles=NAME.")
     return Winner(
         OF_SOFTWARE if depends else NOT_APART if rivals else WINNER,
         best,
@@ -99,7 +99,7 @@ def _alike(row: Row, rows: Sequence[Row]) -> list[Row]:
 
 def _is_pareto(row: Row, others: Sequence[Row]) -> bool:
     ms, cost = figures_of(row)
-    return not any(theirs != (ms, cost) and theirs[0] <= ms and theirs[1] <= cost for theirs in map(figures_of, others))
+    return not any(other != (ms, cost) and other[0] <= ms and other[1] <= cost for other in map(figures_of, others))
 
 
 def figures_of(row: Row) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from recsys_lab.config import sized
 from recsys_lab.config.choices import built
 from recsys_lab.config.command_line import CONF
 from recsys_lab.config.options import SparseName
-from recsys_lab.decide.forks import in_forks
+from recsys_lab.decide.parallel_map import parallel_map
 from recsys_lab.decide.question import AS_SAID, ClusterAsked, Question, choices_of
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import LOCAL, Experiment, of_words
@@ -67,7 +67,7 @@ def combinations(question: Question) -> list[Combination]:
     configs = range(max(len(sharders), len(precisions), len(clusters)))  # one config has a new value of every axis that has more
     of_axes = [(clusters[n % len(clusters)], sharders[n % len(sharders)], precisions[n % len(precisions)]) for n in configs]
     lines = [[*words, f"sharder={sharder}", f"precision={precision}"] for (_, words), sharder, precision in of_axes]
-    for ((cluster, _), sharder, precision), composed in zip(of_axes, in_forks(partial(_composed, question), lines)):
+    for ((cluster, _), sharder, precision), composed in zip(of_axes, parallel_map(partial(_composed, question), lines)):
         sharder_of.setdefault(sharder, composed)
         precision_of.setdefault(precision, composed)
         cluster_of.setdefault(cluster.label, composed)

@@ -13,7 +13,7 @@ from recsys_lab.decide.answer import Winner, marked, winner_of
 from recsys_lab.decide.combinations import Combination, combinations
 from recsys_lab.decide.fixes import least_change, with_fixes
 from recsys_lab.decide.prices import Priced
-from recsys_lab.decide.question import AXES, Question, asked
+from recsys_lab.decide.question import AXES, Question
 from recsys_lab.decide.rows import Change, Row
 from recsys_lab.decide.sensitivity import changes_of, sentences
 from recsys_lab.decide.side_by_side import price_all
@@ -76,7 +76,7 @@ def decide(*words: str, workers: int | None = None, progress: Progress | None = 
     [('neo_4d', 'a100x128'), ('neo_4d', 'h100x64')]
     """
     axes = {key: ",".join(map(str, value)) if key in AXES and isinstance(value, list | tuple) else value for key, value in keys.items()}
-    return decided(asked(overrides_from_kwargs(words, axes, "decide")), workers, progress)
+    return decided(parse_question(overrides_from_kwargs(words, axes, "decide")), workers, progress)
 
 
 def decided(question: Question, workers: int | None = None, progress: Progress | None = None) -> Decision:

@@ -14,11 +14,11 @@ def price_words(rows: Sequence[Row]) -> list[str]:
     if not prices:
         return []
     each = ", ".join(f"{cluster} {price.usd_per_device_hour:,.2f} ({price.origin})" for cluster, price in prices.items())
-    said = [f"Dollars per device-hour: {each}."]
+    sentences = [f"Dollars per device-hour: {each}."]
     listed = {cluster: price for cluster, price in prices.items() if price.origin != GIVEN}
     for source in dict.fromkeys(price.source for price in listed.values()):
         larger = dict.fromkeys(price.extrapolates for price in listed.values() if price.source == source and price.extrapolates)
-        said.append(f"List price: {source}" + (f", extrapolated {', '.join(map(str, larger))}." if larger else "."))
+        sentences.append(f"List price: {source}" + (f", extrapolated {', '.join(map(str, larger))}." if larger else "."))
     if listed:
-        said.append(f"Your own price wins: clusters={','.join(f'{cluster}:2.50' for cluster in listed)}.")
-    return said
+        sentences.append(f"Your own price wins: clusters={','.join(f'{cluster}:2.50' for cluster in listed)}.")
+    return sentences

@@ -51,7 +51,7 @@ class Question:
     profiles: tuple[str, ...] = ()
 
 
-def asked(words: Sequence[str]) -> Question:
+def parse_question(words: Sequence[str]) -> Question:
     """Reads `words`: the axes above, `batch`, and whatever run.py takes. Raises UserError for what cannot be asked."""
     check_no_run_folder(words, WHERE, "simulate", "name the page: --page FILE")
     own: dict[str, str] = {}
@@ -63,7 +63,7 @@ def asked(words: Sequence[str]) -> Question:
             rest.append(word)
             continue
         if axis in own:
-            raise UserError("said twice", where=axis, given=word, remedy="name all of them in one word")
+            raise UserError("own_word twice", where=axis, given=word, remedy="name all of them in one word")
         own[axis] = value
     if not any(word.startswith("model=") for word in rest):
         remedy = "name one: model=dcn_mlperf, or your own tables: model=tables model.file=FILE"
@@ -99,12 +99,14 @@ def _check_said_once(words: Sequence[str], own: Mapping[str, str], clusters: Seq
     """Raises UserError for a word of run.py whose value one of `own` says too: it would be dropped."""
     keys = {word.lstrip("+~").partition("=")[0]: word for word in words}
     here = any(cluster.label == LOCAL for cluster in clusters) or "launcher=emulated" in words
-    said = {"simulate.batch_size": "batch", "optimizer.sparse.name": "optimizers", "profile@simulate.profile": "profiles"}
-    said |= {"data.batch_size": "batch"} if here else {}
-    said |= {"cluster.price_per_device_hour": "clusters"} if any(cluster.price is not None for cluster in clusters) else {}
-    for key, axis in said.items():
+    own_word = {"simulate.batch_size": "batch", "optimizer.sparse.name": "optimizers", "profile@simulate.profile": "profiles"}
+    own_word |= {"data.batch_size": "batch"} if here else {}
+    own_word |= {"cluster.price_per_device_hour": "clusters"} if any(cluster.price is not None for cluster in clusters) else {}
+    for key, axis in own_word.items():
         if key in keys and axis in own:
-            raise UserError("said twice", where=key, given=f"{keys[key]} {axis}={own[axis]}", remedy=f"drop one of the two: {axis} says it")
+            raise UserError(
+                "own_word twice", where=key, given=f"{keys[key]} {axis}={own[axis]}", remedy=f"drop one of the two: {axis} says it"
+            )
 
 
 def batch_of(text: str) -> int:

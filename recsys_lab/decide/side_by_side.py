@@ -9,7 +9,7 @@ from typing import Any
 
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.decide.combinations import Combination
-from recsys_lab.decide.forks import pool
+from recsys_lab.decide.parallel_map import process_pool
 from recsys_lab.decide.prices import Priced, price_combination
 from recsys_lab.decide.rows import Row
 from recsys_lab.plan import ShardingPlan
@@ -35,14 +35,14 @@ def price_all(
     by_number: dict[int, Priced] = {}
     _work = combinations, data, done
     try:
-        forks = pool(len(groups), workers)
-        if forks is None:
+        processes = process_pool(len(groups), workers)
+        if processes is None:
             for numbers in groups.values():
                 by_number |= {number: Priced(combinations[number], *priced) for number, priced in _group(numbers).items()}
                 progress(done.value)
         else:
-            with forks:
-                left = {forks.submit(_group, numbers) for numbers in groups.values()}
+            with processes:
+                left = {processes.submit(_group, numbers) for numbers in groups.values()}
                 while left:
                     ended, left = wait(left, EVERY_S, FIRST_COMPLETED)
                     progress(done.value)

@@ -34,8 +34,8 @@ class FirstValues:
 
     def of(self, rows: np.ndarray, col_start: int, col_stop: int) -> torch.Tensor:
         """Those `rows` (int64 [n]) x columns [col_start, col_stop), float32."""
-        made = initial_rows(Table(self.table, self.rows, self.dim, (self.table,)), rows, col_start, col_stop, self.seed)
-        return made if self.share == 1.0 else made.mul_(self.share)
+        values = initial_rows(Table(self.table, self.rows, self.dim, (self.table,)), rows, col_start, col_stop, self.seed)
+        return values if self.share == 1.0 else values.mul_(self.share)
 
 
 def initial_weight(table: Table, row_start: int, row_stop: int, col_start: int, col_stop: int, seed: int) -> torch.Tensor:
@@ -62,10 +62,10 @@ def initial_rows(table: Table, rows: np.ndarray, col_start: int, col_stop: int, 
     key = _table_key(table.name, seed)
     inside = slice(col_start - 2 * first, col_stop - 2 * first)
     if kernels.available():
-        made = torch.empty(len(rows), 2 * (last - first))
+        values = torch.empty(len(rows), 2 * (last - first))
         where = torch.from_numpy(np.ascontiguousarray(rows, dtype=np.int64))
-        native.first_rows(where, int(key), draws_per_row, slice(first, last), float(scale), float(bound), made)
-        return made[:, inside].contiguous()
+        native.first_rows(where, int(key), draws_per_row, slice(first, last), float(scale), float(bound), values)
+        return values[:, inside].contiguous()
     out = np.empty((len(rows), 2 * (last - first)), dtype=np.float32)
     columns = np.arange(first, last, dtype=np.uint64) * np.uint64(_GAMMA)
     step = max(1, _BLOCK_DRAWS // max(1, last - first))

@@ -70,7 +70,7 @@ def parts_in_rounds(kind: str, roots: tuple[int, ...], hosts: tuple[int, ...], t
     if threads == 1:
         return tuple(tuple(_parts(kind, number, root, size)) for number, root in enumerate(roots))
     up = np.zeros((len(roots), size), dtype=bool)
-    following, held, made = [0] * size, [0] * size, []
+    following, held, rounds = [0] * size, [0] * size, []
     left = np.array([[len(_parts(kind, number, root, size, rank)) for rank in range(size)] for number, root in enumerate(roots)])
 
     def let_go(number: int, rank: int) -> None:
@@ -99,8 +99,8 @@ def parts_in_rounds(kind: str, roots: tuple[int, ...], hosts: tuple[int, ...], t
         for number, sender, taker in moved:
             if not comes_at_once(sender, taker):
                 let_go(number, taker)
-        made.append(tuple(moved))
-    return tuple(made)
+        rounds.append(tuple(moved))
+    return tuple(rounds)
 
 
 def _parts(kind: str, number: int, root: int, size: int, rank: int | None = None) -> list[Part]:

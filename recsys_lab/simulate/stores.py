@@ -114,14 +114,14 @@ def with_bookkeeping(steps: Steps, cluster: Cluster, profile: Profile) -> Steps:
     """
     if cluster.device.kind != "cpu" or not any((profile.cached_table_us, profile.cached_lookup_ns, profile.cached_miss_ns)):
         return steps
-    named, found = {step.name: step for step in steps.steps}, []
+    named, with_costs = {step.name: step for step in steps.steps}, []
     for step in steps.steps:
         if step.kind == FETCH and step.asked_of_rank:
             (back,) = (named[name] for name in step.after)
             name = f"{step.name}.{BOOKKEEPING}"
-            found.append(replace(step, name=name, store=BOOKKEEPING, phase="forward", bytes_of_rank=(0.0,), after=back.after))
-        found.append(step)
-    return replace(steps, steps=tuple(found))
+            with_costs.append(replace(step, name=name, store=BOOKKEEPING, phase="forward", bytes_of_rank=(0.0,), after=back.after))
+        with_costs.append(step)
+    return replace(steps, steps=tuple(with_costs))
 
 
 def _disk_of(cluster: Cluster) -> Disk:
@@ -143,9 +143,9 @@ def in_the_open(
     step: Step, ready: np.ndarray, overhead: float, streams: dict[str, np.ndarray], cluster: Cluster, profile: Profile
 ) -> Placed:
     """Rows of this batch. Nothing computes while they move."""
-    made = _moved(step, np.maximum(ready, streams["compute"]), overhead, streams, cluster, profile)
-    streams["compute"] = made.end
-    return made
+    move = _moved(step, np.maximum(ready, streams["compute"]), overhead, streams, cluster, profile)
+    streams["compute"] = move.end
+    return move
 
 
 def next_rows(
@@ -159,18 +159,18 @@ def next_rows(
 ) -> dict[str, Placed]:
     """Rows of the next batch, one step after another. `there`: from when on its ids may be, by their exchange.
 
-    On CPUs our executors send these ids between the forward and the backward pass (executor/ahead.py), and rows begin then.
+    On CPUs our executors send these ids between the forward and the backward pass (executor/input_dist_prefetch.py), and rows begin then.
     """
-    found: dict[str, Placed] = {}
+    moves: dict[str, Placed] = {}
     begins = np.zeros_like(streams[COPY])
     if cluster.device.kind == "cpu":
         begins = np.max([begins, *(one.end for one in placed.values() if one.step.phase == "forward")], axis=0)
     for step in steps:
-        given = [there[name] for name in step.after if name in there]
-        given += [found[name].end for name in step.after if name in found]
-        given += [placed[name].end for name in step.after if name in placed and name not in there and placed[name].stream != COPY]
-        found[step.name] = _moved(step, np.max([begins, *given], axis=0), overhead, streams, cluster, profile)
-    return found
+        ready = [there[name] for name in step.after if name in there]
+        ready += [moves[name].end for name in step.after if name in moves]
+        ready += [placed[name].end for name in step.after if name in placed and name not in there and placed[name].stream != COPY]
+        moves[step.name] = _moved(step, np.max([begins, *ready], axis=0), overhead, streams, cluster, profile)
+    return moves
 
 
 def _moved(step: Step, ready: np.ndarray, overhead: float, streams: dict[str, np.ndarray], cluster: Cluster, profile: Profile) -> Placed:

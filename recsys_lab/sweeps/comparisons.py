@@ -23,7 +23,7 @@ Key = tuple[int, str]
 ROUNDING = 1e-6
 
 
-def alike(values: Sequence[float], within: float = ROUNDING) -> bool:
+def equal_within_rounding(values: Sequence[float], within: float = ROUNDING) -> bool:
     """Whether they are apart by no more than `within` times the largest."""
     return max(values) - min(values) <= within * max(map(abs, values))
 

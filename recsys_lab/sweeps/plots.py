@@ -12,7 +12,7 @@ from recsys_lab.record.metrics_csv import read_metrics
 from recsys_lab.record.run_folder import value_at
 from recsys_lab.report.charts import COLOURS, NARROW, SOFT, Chart, chart, colour, cut, drawing, legend, legend_height, prefixed, tip
 from recsys_lab.report.plots import LARGEST_VALUE
-from recsys_lab.sweeps.comparisons import alike
+from recsys_lab.sweeps.comparisons import equal_within_rounding
 from recsys_lab.sweeps.rows import Row
 from recsys_lab.sweeps.table import Ablation
 from recsys_lab.units import human_bytes, human_count
@@ -125,7 +125,7 @@ def pareto(ablation: Ablation) -> list[Chart]:
     panels = []
     for x, y in _pairs(ablation):
         points = {i: (a, b) for i, row in enumerate(ablation.rows) if (a := x.of(row)) is not None and (b := y.of(row)) is not None}
-        if len(set(points.values())) > 1 and not alike([up for _, up in points.values()]):
+        if len(set(points.values())) > 1 and not equal_within_rounding([up for _, up in points.values()]):
             panels.append((x, y, points, frontier(points, x.higher, y.higher)))
     on_line = {index for *_, best in panels for index in best}
     named = sorted(on_line if len(ablation.rows) > MOST_ROWS else range(len(ablation.rows)))
@@ -136,7 +136,7 @@ def same_in_all(ablation: Ablation) -> list[str]:
     """What `pareto` does not draw, in words: all rows have one value of it."""
     axes = dict.fromkeys(y for _, y in _pairs(ablation))
     of_rows = {axis: [value for row in ablation.rows if (value := axis.of(row)) is not None] for axis in axes}
-    return [axis.words for axis, values in of_rows.items() if len(values) > 1 and alike(values)]
+    return [axis.words for axis, values in of_rows.items() if len(values) > 1 and equal_within_rounding(values)]
 
 
 def _pairs(ablation: Ablation) -> list[tuple[Axis, Axis]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from recsys_lab.report.charts import NARROW, RULE, SOFT, Chart, chart, colour, cut, drawing, prefixed, tip
 from recsys_lab.sweeps.cells import change, digits_of, heading, interval, title_of
-from recsys_lab.sweeps.comparisons import BETTER, WORSE, Comparison, alike
+from recsys_lab.sweeps.comparisons import BETTER, WORSE, Comparison, equal_within_rounding
 from recsys_lab.sweeps.figures import Figure
 from recsys_lab.sweeps.table import Ablation
 
@@ -25,7 +25,7 @@ FAR = 4
 def varies(ablation: Ablation, figure: Figure) -> bool:
     """Whether there is anything to see: two values of the figure that are apart by more than rounding."""
     every = [value for row in ablation.rows for value in row.values(figure)]
-    return bool(every) and not alike(every, 1e-9)
+    return bool(every) and not equal_within_rounding(every, 1e-9)
 
 
 def seed_charts(ablation: Ablation, figure: Figure) -> list[Chart]:

@@ -13,7 +13,7 @@ import run
 from recsys_lab.__main__ import main
 from recsys_lab.decide.combinations import combinations
 from recsys_lab.decide.decision import decide
-from recsys_lab.decide.question import asked, choices_of
+from recsys_lab.decide.question import choices_of, parse_question
 
 
 @pytest.fixture(autouse=True)
@@ -168,7 +168,7 @@ def test_the_table_fits_80_columns(capsys: pytest.CaptureFixture) -> None:
 
 
 def test_a_name_with_devices_is_a_cluster_of_that_size() -> None:
-    question = asked([*SMALL, "clusters=a100x128:1.50", "batch=65536", "sharders=dmt_sptt", "precisions=fp32", "optimizers=adam"])
+    question = parse_question([*SMALL, "clusters=a100x128:1.50", "batch=65536", "sharders=dmt_sptt", "precisions=fp32", "optimizers=adam"])
     (one,) = combinations(question)
     cluster = one.experiment.cluster
     assert (cluster.world_size, cluster.hosts, cluster.name, cluster.price_per_device_hour) == (128, 16, "a100x128", 1.5)

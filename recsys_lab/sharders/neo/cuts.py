@@ -97,8 +97,8 @@ def cuts_of(index: int, table: Table, schemes: Sequence[str], setting: Setting, 
         holders = cluster.ranks_per_host if scheme in OF_HOSTS else cluster.world_size if scheme in OF_ALL else 1
         members = cluster.hosts if scheme in OF_HOSTS else cluster.world_size
         for widths in _widths(table, members) if across == "column" else [[table.dim]]:
-            alike = {width: _piece(index, table, scheme, width, setting, workload) for width in set(widths)}
-            cuts.append(Cut(scheme, holders, tuple(alike[width] for width in widths)))
+            piece_of_width = {width: _piece(index, table, scheme, width, setting, workload) for width in set(widths)}
+            cuts.append(Cut(scheme, holders, tuple(piece_of_width[width] for width in widths)))
     return cuts
 
 

@@ -127,9 +127,9 @@ class _Shards:
 
     def of_tables(self) -> np.ndarray:
         """[T, K]: bytes of all ranks."""
-        found = np.zeros_like(self.ms)
-        np.add.at(found, self.table, self.sizes)
-        return found
+        totals = np.zeros_like(self.ms)
+        np.add.at(totals, self.table, self.sizes)
+        return totals
 
     def at_price(self, price: float) -> np.ndarray:
         """[T]: of each table the best choice at so many ms a byte. At inf, that with the fewest bytes."""

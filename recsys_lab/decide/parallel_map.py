@@ -12,16 +12,16 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def pool(tasks: int, workers: int | None = None) -> ProcessPoolExecutor | None:
+def process_pool(tasks: int, workers: int | None = None) -> ProcessPoolExecutor | None:
     """Forks for so many tasks: `workers`, or one for each core that this process may use. None where this process alone is as good."""
     count = min(workers or len(os.sched_getaffinity(0)), tasks)
     return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("fork")) if count > 1 else None
 
 
-def in_forks(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+def parallel_map(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     """`work` of each of `items`, in their order. Raises what the first of them raises."""
-    forks = pool(len(items))
-    if forks is None:
+    processes = process_pool(len(items))
+    if processes is None:
         return [work(item) for item in items]
-    with forks:
-        return list(forks.map(work, items))
+    with processes:
+        return list(processes.map(work, items))

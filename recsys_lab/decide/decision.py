@@ -13,7 +13,7 @@ from recsys_lab.decide.answer import Winner, marked, winner_of
 from recsys_lab.decide.combinations import Combination, combinations
 from recsys_lab.decide.fixes import least_change, with_fixes
 from recsys_lab.decide.prices import Priced
-from recsys_lab.decide.question import AXES, Question
+from recsys_lab.decide.question import AXES, Question, parse_question
 from recsys_lab.decide.rows import Change, Row
 from recsys_lab.decide.sensitivity import changes_of, sentences
 from recsys_lab.decide.side_by_side import price_all

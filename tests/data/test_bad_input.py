@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from recsys_lab.base.schema import check_fields
 from recsys_lab.data import text
 from recsys_lab.data.criteo import open_criteo
 from recsys_lab.data.criteo.format import CRITEO
@@ -16,6 +15,7 @@ from recsys_lab.data.labels import check_labels
 from recsys_lab.data.sources import Splits
 from recsys_lab.errors import UserError
 from tests.data.helpers import FRAPPE_HEADER, FRAPPE_LINES, criteo_line, criteo_options, frappe_options, write
+from tests.some_keys import check_some_keys
 
 GOOD = criteo_line(1, [1, -2, 3], ["68fd1e64", "", "ABCDEF01"])
 BAD_FRAPPE = {
@@ -57,7 +57,7 @@ def frappe_folder(root: Path, train: list[str], name: str = "train.csv", end: st
 def refused(call, *args, **kwargs) -> str:
     with pytest.raises(UserError) as caught:
         if call in (open_criteo, open_frappe):
-            check_fields(kwargs, "data", call)
+            check_some_keys(kwargs, "data", call)
         call(*args, **kwargs)
     message = str(caught.value)
     assert "\n" not in message and caught.value.exit_code == 2

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recsys_lab.base.schema import check_fields
 from recsys_lab.data.interactions import open_interactions
 from recsys_lab.data.interactions.format import ITEM, OTHER, RATING, TIME, USER, Layout, events_of, fields_of, sniff, text_format
 from recsys_lab.data.text import parse
 from recsys_lab.errors import UserError
 from tests.data.helpers import interactions_options, write
+from tests.some_keys import check_some_keys
 
 #: user -> its items in the order of time.
 HISTORIES = {"3": ["20", "7", "100", "7"], "10": ["7", "20", "9"], "12": ["9", "100", "20", "7", "9"]}
@@ -51,7 +51,7 @@ def histories(data) -> dict[str, list[int]]:
 
 def refused(call, *args, **kwargs) -> str:
     with pytest.raises(UserError) as caught:
-        check_fields(kwargs, "data", open_interactions)
+        check_some_keys(kwargs, "data", open_interactions)
         call(*args, **kwargs)
     assert "\n" not in str(caught.value)
     return str(caught.value)

@@ -12,7 +12,6 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recsys_lab.base.schema import check_fields
 from recsys_lab.data.measure import measure_access
 from recsys_lab.data.sources import Splits
 from recsys_lab.data.table import open_table
@@ -22,6 +21,7 @@ from recsys_lab.data.table.header import table_format
 from recsys_lab.data.text import Reading, read_text
 from recsys_lab.errors import UserError
 from tests.data.helpers import write
+from tests.some_keys import check_some_keys
 
 CONF = Path(__file__).resolve().parents[2] / "conf" / "data" / "table.yaml"
 HEADER = "clicked,price,user,item,when"
@@ -206,7 +206,7 @@ def test_a_column_may_have_any_name_of_ours(tmp_path: Path, name: str) -> None:
 def test_a_mistake_is_one_line(tmp_path: Path, lines: list[str], changed: dict, said: str) -> None:
     write(tmp_path / "clicks.csv", lines)
     with pytest.raises(UserError, match=said):
-        check_fields(changed, "data", open_table)
+        check_some_keys(changed, "data", open_table)
         open_table(**options(tmp_path, **changed))
     assert not list((tmp_path / "cache").glob("table-*")) and not list((tmp_path / "cache").glob(".preparing*"))
 

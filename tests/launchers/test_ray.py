@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from launchers import ray as launcher
-from recsys_lab.base.schema import check_fields
 from recsys_lab.errors import UserError
+from tests.some_keys import check_some_keys
 
 
 def test_without_ray_one_line_says_what_to_install(tmp_path, monkeypatch):
@@ -23,4 +23,4 @@ def test_without_ray_one_line_says_what_to_install(tmp_path, monkeypatch):
 @pytest.mark.parametrize("address", ["", "ray://head:10001", "head", "head:port", "me@head:6379"])
 def test_an_address_that_is_no_heads_is_refused(address):
     with pytest.raises(UserError, match="launcher.address: .*allowed: auto, or the head's HOST:PORT"):
-        check_fields({"hosts": 1, "ranks_per_host": 1, "address": address}, "launcher", launcher.launch)
+        check_some_keys({"hosts": 1, "ranks_per_host": 1, "address": address}, "launcher", launcher.launch)

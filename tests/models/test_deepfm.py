@@ -13,7 +13,6 @@ from omegaconf import OmegaConf
 from torch import Tensor
 from torch.autograd import gradcheck
 
-from recsys_lab.base.schema import check_fields
 from recsys_lab.config import command_line
 from recsys_lab.data.protocol import Feature
 from recsys_lab.errors import UserError
@@ -28,6 +27,7 @@ from recsys_lab.models.layers import embedding_bags, feature_names
 from recsys_lab.models.workload import describe
 from recsys_lab.tables import Table
 from tests.models.inputs import FEATURES, D, K, batch
+from tests.some_keys import check_some_keys
 
 SETTINGS = {"embedding_dim": D, "deep_layers": [6, 5, 1]}
 TABLES = (
@@ -184,7 +184,7 @@ def test_a_model_from_the_meta_device_starts_like_any_other():
 )
 def test_sizes_that_do_not_fit_are_the_users_mistake(changes, message):
     with pytest.raises(UserError, match=message):
-        check_fields(changes, "model", DeepFM)
+        check_some_keys(changes, "model", DeepFM)
         deepfm(device=torch.device("meta"), **changes)
 
 

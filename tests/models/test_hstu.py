@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch.nn.functional import layer_norm, linear, silu
 
-from recsys_lab.base.schema import check_fields
 from recsys_lab.errors import UserError
 from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.hstu import HSTU, network
@@ -18,6 +17,7 @@ from recsys_lab.models.initial import fill_tables, initialise_dense
 from recsys_lab.models.workload import describe
 from recsys_lab.tables import Table
 from tests.models.sequences import CLICK, NEXT_ITEM, D, drawn, keyed
+from tests.some_keys import check_some_keys
 
 SIZES: dict[str, Any] = {"max_length": 12, "blocks": 2, "heads": 2, "attention_dim": 3, "linear_dim": 5}
 
@@ -171,5 +171,5 @@ def test_its_cost_is_counted_without_weights() -> None:
 )
 def test_what_cannot_be_is_one_line(tables: tuple[Table, ...], changes: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        check_fields(changes, "model", HSTU)
+        check_some_keys(changes, "model", HSTU)
         built(tables, **changes)

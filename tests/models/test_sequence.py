@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import gelu
 
-from recsys_lab.base.schema import check_fields
 from recsys_lab.errors import UserError
 from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.jagged import Places
@@ -19,6 +18,7 @@ from recsys_lab.models.sequence.network import SequenceNetwork
 from recsys_lab.models.workload import describe
 from recsys_lab.tables import Table
 from tests.models.sequences import CLICK, KINDS, NEXT_ITEM, SETTINGS, D, built, drawn, keyed
+from tests.some_keys import check_some_keys
 
 LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=6)
 
@@ -208,7 +208,7 @@ def test_a_longer_history_than_the_places_is_read() -> None:
 )
 def test_what_cannot_be_built_is_the_users_mistake(tables, changes, message) -> None:
     with pytest.raises(UserError, match=message):
-        check_fields(changes, "model", Sequence)
+        check_some_keys(changes, "model", Sequence)
         Sequence(**SETTINGS | changes).build(ModelInputs(tables, 0, torch.device("meta")))
 
 

@@ -7,7 +7,6 @@ from itertools import combinations
 import pytest
 import torch
 
-from recsys_lab.base.schema import check_fields
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import of_words
 from recsys_lab.models.initial import fill_tables, initialise_dense
@@ -15,6 +14,7 @@ from recsys_lab.models.workload import describe
 from recsys_lab.models.xlrm import XLRM, XLRMTowers
 from recsys_lab.models.xlrm.network import InteractionLayer
 from tests.models.inputs import FEATURES, TABLES, D, K, batch, with_towers
+from tests.some_keys import check_some_keys
 
 SETTINGS = {
     "embedding_dim": D, "bottom_layers": [6, D], "layers": 2, "vectors": 2, "cross_rank": 3, "mlp_width": 5, "over_layers": [8, 1],
@@ -170,7 +170,7 @@ def test_it_brings_the_formats_with_which_it_fits(experiment):
 )
 def test_sizes_that_cannot_be(changes, message):
     with pytest.raises(UserError, match=message):
-        check_fields(changes, "model", XLRM)
+        check_some_keys(changes, "model", XLRM)
         built(TOWERS, device="meta", **changes)
 
 

@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import inspect
 import json
+import re
 import types
 import typing
 import warnings
@@ -24,9 +25,13 @@ from pydantic.errors import PydanticUserError
 from recsys_lab.errors import UserError, did_you_mean
 
 #: Of a dataclass whose keys a user writes: no other keys, no nan, and a number may stand for text.
-CLOSED = ConfigDict(extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True, regex_engine="python-re")
+CLOSED = ConfigDict(
+    extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True, regex_engine="python-re", revalidate_instances="always"
+)
 #: Characters of a value that an error shows.
 MOST_SHOWN = 400
+#: Of a number that is no figure.
+_DIGITS = re.compile(r"\d{101}")
 UNKNOWN = ("unexpected_keyword_argument", "extra_forbidden")
 _NAMES = {"integer": "a whole number", "number": "a number", "boolean": "true or false", "string": "text", "object": "a mapping"}
 _ENDS = {"minimum": "{} or more", "exclusiveMinimum": "more than {}", "maximum": "at most {}", "exclusiveMaximum": "less than {}"}
@@ -100,8 +105,11 @@ def check_shape(data: Any, kind: Any, path: Path, remedy: str) -> None:
     Fields with a default may be missing, and fields may be there that the type does not know. A number may be null, as figures are written
     that are not finite.
     """
+    text = json.dumps(data)
+    if _DIGITS.search(text):
+        raise UserError("of another shape", where=path, given="a number of too many digits", remedy=remedy)
     try:
-        adapter(kind).validate_json(json.dumps(data), strict=True)
+        adapter(kind).validate_json(text, strict=True)
     except ValidationError as error:
         for each in error.errors(include_url=False, include_context=False):
             if each["type"] not in UNKNOWN and not (each["input"] is None and each["type"] in ("float_type", "int_type")):
@@ -124,6 +132,11 @@ def line_of(detail: Any, kind: Any, where: str, more_keys: Sequence[str] = ()) -
         fields = [name for one in alternatives(_at(root, outer), root) for name in one.get("properties", ())]
         names = [*fields, *(more_keys if not outer else ())]
         return UserError("no such key", where=key, allowed=", ".join(names) or None, remedy=did_you_mean(str(last), names))
+    if last == "[key]":  # of a mapping whose keys are names
+        outer, given = outer[:-1], str(outer[-1])
+        names = [name for one in alternatives(_at(root, outer), root) for name in one.get("propertyNames", {}).get("enum", ())]
+        where = _key(where, outer)
+        return UserError("no such key", where=where, given=given, allowed=", ".join(names) or None, remedy=did_you_mean(given, names))
     allowed = _words(_at(root, detail["loc"]), root)
     if detail["type"] == "missing":
         return UserError("a value is needed", where=key, given="nothing", allowed=allowed, remedy=f"set {key}=...")
@@ -160,7 +173,9 @@ def _key(where: str, path: Sequence[int | str]) -> str:
     return where.strip(".")
 
 
-def _short(value: Any) -> str:
+def _short(value: Any) -> Any:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value if abs(value) < 1e100 or isinstance(value, float) else "a number of too many digits"
     text = "null" if value is None else "an empty word" if value == "" else str(value) if isinstance(value, str) else repr(value)
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} ..."
 

@@ -112,7 +112,7 @@ def check_shape(data: Any, kind: Any, path: Path, remedy: str) -> None:
         adapter(kind).validate_json(text, strict=True)
     except ValidationError as error:
         for each in error.errors(include_url=False, include_context=False):
-            if each["type"] not in UNKNOWN and not (each["input"] is None and each["type"] in ("float_type", "int_type")):
+            if each["type"] not in UNKNOWN and not (each["input"] is None and each["type"] == "float_type"):
                 what = f"{_key('', each['loc'])} is of another shape" if each["loc"] else "of another shape"
                 raise UserError(what, where=path, given=_short(each["input"]), allowed=each["msg"].lower(), remedy=remedy) from None
     except (TypeError, ValueError, RecursionError) as error:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from recsys_lab.base.ranges import Range
 from recsys_lab.cluster import Link, ranks_text, ranks_words
 from tests.simulate.clusters import cluster
 
@@ -68,17 +67,3 @@ def test_a_cluster_has_no_leaves_and_no_price_unless_it_says_so() -> None:
 def test_ranks_as_people_read_them(ranks: Any, text: str) -> None:
     assert ranks_text(ranks) == text
     assert ranks_words(ranks) == f"{'rank' if len(ranks) == 1 else 'ranks'} {text}"
-
-
-@pytest.mark.parametrize(
-    ("allowed", "inside", "outside", "words"),
-    [
-        (Range(), (-1e30, 0, 1e30), (float("inf"), float("nan"), True, "1", None), ""),
-        (Range(1, 5), (1, 2.5, 5), (0.99, 5.01), "1 or more, at most 5"),
-        (Range(above=1, below=5), (1.01, 4.99), (1, 5), "more than 1, less than 5"),
-        (Range(1, below=5), (1, 4.99), (0.99, 5, False), "1 or more, less than 5"),
-    ],
-)
-def test_ends_belong_to_a_range_or_not(allowed: Range, inside: tuple, outside: tuple, words: str) -> None:
-    assert all(allowed.has(value) for value in inside) and not any(allowed.has(value) for value in outside)
-    assert str(allowed) == words

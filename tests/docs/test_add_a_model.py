@@ -10,7 +10,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from recsys_lab.config.schema import check_group, schema_of
+from recsys_lab.base.schema import adapter, checked, schema_of
 from recsys_lab.data.protocol import Feature
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import ModelChoice
@@ -52,11 +52,12 @@ def test_the_model_of_the_page_costs_what_its_layers_do_and_trains(group):
 
 def test_the_annotations_of_the_page_are_the_schema(group):
     schema = schema_of(sys.modules["recsys_lab.models.my_model"].MyModel)
-    assert check_group(group, schema, "model") == {key: value for key, value in group.items() if key != "_target_"}
+    plain = {key: value for key, value in group.items() if key != "_target_"}
+    assert plain.items() <= adapter(schema).dump_python(checked(plain, schema, "model")).items()
     with pytest.raises(UserError, match="model.embedding_dim: wrong type"):
-        check_group(OmegaConf.merge(group, {"embedding_dim": "wide"}), schema, "model")
+        checked(plain | {"embedding_dim": "wide"}, schema, "model")
     with pytest.raises(UserError, match="model.over_layer: no such key"):
-        check_group(OmegaConf.merge(group, {"over_layer": [1]}), schema, "model")
+        checked(plain | {"over_layer": [1]}, schema, "model")
 
 
 NAMED = (("color", 7, None), ("shop", 11, None), ("brand", 11, "shop"), ("day", 5, None))

@@ -183,10 +183,10 @@ CONFIGS = {
         "not YAML",
     ),
     "too deep": ("a: " + "[" * 5000, "not YAML"),
-    "a cluster that is none": ("cluster: [1]", "cluster is of another shape; given a list of 1; allowed: an object"),
+    "a cluster that is none": ("cluster: [1]", "cluster is of another shape"),
     "memory in words": (
         "cluster: {device: {memory_gb: much}}",
-        "cluster.device.memory_gb is of another shape; given 'much'; allowed: a number",
+        "cluster.device.memory_gb is of another shape",
     ),
     "memory without end": ("cluster: {device: {memory_gb: .inf}}", "cluster.device.memory_gb is of another shape; given inf"),
 }

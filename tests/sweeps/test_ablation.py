@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import csv
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -201,47 +198,7 @@ def test_latex_is_balanced_and_has_no_bare_special(tmp_path):
     assert len(rows) > 10 and all(line.endswith(r"\\") for line in rows)
 
 
-APP = """
-from pathlib import Path
-import hydra
-from hydra.core.hydra_config import HydraConfig
-from tests.record.fake_run import make_result, write_run
-
-@hydra.main(config_path=".", config_name="config", version_base="1.3")
-def main(config):
-    folder = Path(HydraConfig.get().runtime.output_dir)
-    result = make_result(seed=config.seed, model=config.model, auc=0.7 + config.seed / 100)
-    write_run(folder, result, list(HydraConfig.get().overrides.task))
-
-main()
-"""
-CONFIG = """
-model: dlrm
-seed: 1
-ablation: {baseline: model=dlrm}
-hydra:
-  callbacks:
-    ablation:
-      _target_: recsys_lab.sweeps.ablation.WriteAblation
-"""
-
-
 @pytest.mark.timeout(120)
-def test_a_hydra_sweep_ends_with_the_table(tmp_path):
-    (tmp_path / "app.py").write_text(APP)
-    (tmp_path / "config.yaml").write_text(CONFIG)
-    command = [sys.executable, "app.py", "-m", "model=dlrm,dcn", "seed=1,2", f"hydra.sweep.dir={tmp_path}/sweep"]
-    process = subprocess.run(
-        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=110, check=False
-    )
-    assert process.returncode == 0, process.stderr
-    assert [(row["model"], row["seeds"], row["validation_auc_median"]) for row in rows_of(tmp_path / "sweep")] == [
-        ("dlrm", "2", "0.715"),
-        ("dcn", "2", "0.715"),
-    ]
-    assert "Quality, validation (measured)" in process.stdout and "(baseline)" in process.stdout
-
-
 def test_a_run_that_a_search_cut_short_is_neither_failed_nor_a_figure(tmp_path):
     folder = sweep(tmp_path)
     cut = replace(make_result(seed=2, auc=0.6), status="pruned", pruned=Pruned("auc", 1, 0.6, 0.7))

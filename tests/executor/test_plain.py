@@ -14,6 +14,7 @@ from recsys_lab.executor.cpu.id_exchange import IdExchange
 from recsys_lab.executor.cpu.threads import OWN
 from recsys_lab.executor.recorded import register, shares_memory
 from recsys_lab.executor.row_exchange import PooledExchanges
+from recsys_lab.executor.times import Timed
 from recsys_lab.kernels.cpu import nontemporal_stores, products, row_prefetch
 from recsys_lab.tables import Table
 from tests.executor.reference import Outcome, Sample, samples, train_unsharded
@@ -34,7 +35,8 @@ def train(tables: tuple[Table, ...], batches: list[Sample], plain: bool) -> list
     for force in CASES:
         sharded = build(tables, here(tables, force), OPTIMIZER, DENSE)
         (part,) = (module for module in sharded.module.modules() if isinstance(module, ShardedBags))
-        exchanges = [one for one in part.output_dists if not isinstance(one, DpPooledEmbeddingDist)]  # replicas exchange no rows
+        dists = [one.inner if isinstance(one, Timed) else one for one in part.output_dists]
+        exchanges = [one for one in dists if not isinstance(one, DpPooledEmbeddingDist)]  # replicas exchange no rows
         assert all(isinstance(one, PooledExchanges) is not plain for one in exchanges)
         with patch.object(IdExchange, "start", autospec=True, side_effect=IdExchange.start) as start:
             outcomes.append(trained(sharded, tables, batches))

@@ -63,7 +63,7 @@ def parse_question(words: Sequence[str]) -> Question:
             rest.append(word)
             continue
         if axis in own:
-            raise UserError("own_word twice", where=axis, given=word, remedy="name all of them in one word")
+            raise UserError("said twice", where=axis, given=word, remedy="name all of them in one word")
         own[axis] = value
     if not any(word.startswith("model=") for word in rest):
         remedy = "name one: model=dcn_mlperf, or your own tables: model=tables model.file=FILE"
@@ -105,7 +105,7 @@ def _check_said_once(words: Sequence[str], own: Mapping[str, str], clusters: Seq
     for key, axis in own_word.items():
         if key in keys and axis in own:
             raise UserError(
-                "own_word twice", where=key, given=f"{keys[key]} {axis}={own[axis]}", remedy=f"drop one of the two: {axis} says it"
+                "said twice", where=key, given=f"{keys[key]} {axis}={own[axis]}", remedy=f"drop one of the two: {axis} says it"
             )
 
 

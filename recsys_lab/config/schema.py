@@ -119,9 +119,9 @@ def schemas_of(config: DictConfig) -> Iterator[tuple[str, type]]:
 def _check_parts(config: DictConfig) -> None:
     """Every part is there, and is a mapping."""
     for where, parts in PARTS.items():
-        node = OmegaConf.select(config, where) if where else config
+        plain: Any = OmegaConf.to_container(OmegaConf.select(config, where) if where else config, resolve=False)
         for part in parts:
-            key, value = f"{where}.{part}".strip("."), OmegaConf.to_container(node, resolve=False).get(part)
+            key, value = f"{where}.{part}".strip("."), plain.get(part)
             if not isinstance(value, dict) and not (value is None and key in (*MAY_LACK, "choices")):
                 given = "nothing" if value is None else str(value)[:60]
                 raise UserError("a group of keys is needed", where=key, given=given, remedy=_how_to_choose(key))

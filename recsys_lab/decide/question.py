@@ -104,9 +104,7 @@ def _check_said_once(words: Sequence[str], own: Mapping[str, str], clusters: Seq
     own_word |= {"cluster.price_per_device_hour": "clusters"} if any(cluster.price is not None for cluster in clusters) else {}
     for key, axis in own_word.items():
         if key in keys and axis in own:
-            raise UserError(
-                "said twice", where=key, given=f"{keys[key]} {axis}={own[axis]}", remedy=f"drop one of the two: {axis} says it"
-            )
+            raise UserError("said twice", where=key, given=f"{keys[key]} {axis}={own[axis]}", remedy=f"drop one of the two: {axis} says it")
 
 
 def batch_of(text: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
@@ -40,12 +41,17 @@ class Part:
 
 @cache
 def nodes() -> dict[tuple[str, type], dict[str, Any]]:
-    """By place and schema, the plain keys of a group of every choice on file, resolved."""
+    """By place and schema, the plain keys of a group of every choice on file, resolved. A target is read once."""
     every: dict[tuple[str, type], dict[str, Any]] = {}
+    seen: set[str] = set()
     for group in GROUPS:
         for path in sorted((CONF / group).glob("*.yaml")):
             if path.stem.startswith("tables") or (group == "launcher" and path.stem in ("slurm", "kubernetes", "skypilot")):
                 continue  # these want a file, or a cluster beside them
+            targets = set(re.findall(r"_target_: (.+)", path.read_text()))
+            if targets <= seen:  # none of its own: it is made of another choice
+                continue
+            seen |= targets
             config = read([f"{group}={path.stem}"]).config
             for where, kind in schemas_of(config):
                 node = OmegaConf.select(config, where) if where else config

@@ -54,7 +54,7 @@ def test_a_model_starts_as_its_regression_and_ends_no_worse(clicks: Path, cache:
 
 
 def test_a_killed_run_resumes_to_the_same_end(clicks: Path, cache: Path, tmp_path: Path) -> None:
-    more = ("trainer.max_epochs=40", "trainer.early_stopping.patience=0", "trainer.checkpoint_every_steps=2")
+    more = ("trainer.max_epochs=10", "trainer.early_stopping.patience=0", "trainer.checkpoint_every_steps=2")
     done = line(*words(clicks, tmp_path / "whole", *more), cache=cache)
     assert done.code == 0, done.err
     folder = tmp_path / "cut"

@@ -20,12 +20,12 @@ from recsys_lab.data.capped import capped
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.experiment import LOCAL, Experiment, Towers
-from recsys_lab.models.choice import ModelCost
 from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import check_fits
 from recsys_lab.plan.steps import FETCH, WRITE_BACK
 from recsys_lab.plan.store_facts import Files, StoreFacts, files_of, store_facts
+from recsys_lab.plan.workload import ModelCost
 from recsys_lab.record.run_folder import CachePoint, StoresFile
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.simulate import InRun, Profile, Simulated, Timeline, simulate

@@ -14,7 +14,7 @@ from recsys_lab.config.schema import resolved
 from recsys_lab.data.protocol import DataSet, Feature
 from recsys_lab.errors import UserError
 from recsys_lab.models.options import ModelKind, ModelOptions, Towers
-from recsys_lab.plan.workload import DenseLayer, TowerWork
+from recsys_lab.plan.workload import DenseLayer, ModelCost, TowerWork
 from recsys_lab.tables import LawOptions, RankLaw, Table
 from recsys_lab.tables.table_file import dims_of_tables, read_table_file
 
@@ -25,20 +25,6 @@ if TYPE_CHECKING:
 
 #: The rooms on whose sources a model's cost depends.
 COUNTED = ("models", "kernels", "tables", "precision", "config")
-
-
-@dataclass(frozen=True)
-class ModelCost:
-    """Parameters of the model, and its work per sample after the tables. `towers`: its tower modules, whose work is part of it."""
-
-    dense_parameters: int
-    embedding_parameters: int
-    embedding_rows: int
-    forward_flops_per_sample: float
-    backward_flops_per_sample: float
-    activation_bytes_per_sample: float
-    layers: tuple[DenseLayer, ...]
-    towers: tuple[TowerWork, ...]
 
 
 @dataclass(frozen=True)
@@ -212,5 +198,5 @@ def count(question: Mapping[str, Any]) -> dict[str, Any]:
     towers = tuple(map(tuple, question["towers"]))
     choice = ModelChoice.of(OmegaConf.create(question["model"]))
     model = choice.build(tables, question["dense_features"], torch.device("meta"), towers)
-    cost = asdict(describe(model, question["dense_features"], question["lengths"]))
-    return cost | {"towers": [asdict(tower) for tower in describe_towers(model)]}
+    cost = describe(model, question["dense_features"], question["lengths"])
+    return asdict(replace(cost, towers=describe_towers(model)))

@@ -19,31 +19,9 @@ from torch.utils.hooks import RemovableHandle
 
 from recsys_lab.kernels.torch_private import storage_of
 from recsys_lab.models.click_model import ClickModel, table_configs
+from recsys_lab.plan.workload import DenseLayer, ModelCost, TowerWork
 
 _SAMPLES = 8
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A linear layer: `rows` a sample times [n_in, n_out]. `ahead`: in the bottom MLP, which needs no embedding."""
-
-    rows: float
-    n_in: int
-    n_out: int
-    ahead: bool
-
-
-@dataclass(frozen=True)
-class ModelCost:
-    """Parameters of the model, and its work per sample after the tables. `layers`: its linear layers as they run, towers' left out."""
-
-    dense_parameters: int
-    embedding_parameters: int
-    embedding_rows: int
-    forward_flops_per_sample: float
-    backward_flops_per_sample: float
-    activation_bytes_per_sample: float
-    layers: tuple[Layer, ...]
 
 
 def describe(model: ClickModel, dense_width: int, mean_lengths: Mapping[str, float] | None = None) -> ModelCost:
@@ -56,7 +34,7 @@ def describe(model: ClickModel, dense_width: int, mean_lengths: Mapping[str, flo
     dense_parameters = [p for name, p in model.named_parameters() if not name.startswith("embeddings.")]
     dense = torch.empty(_SAMPLES, dense_width, device="meta") if dense_width else None
     looked_up = model.example(_SAMPLES, mean_lengths or {})
-    layers: list[Layer] = []
+    layers: list[DenseLayer] = []
     hooks = _hooks(model, layers)
     work = _work_of(lambda: model.predict(dense, looked_up), dense_parameters)
     for hook in hooks:
@@ -73,29 +51,18 @@ def describe(model: ClickModel, dense_width: int, mean_lengths: Mapping[str, flo
     )
 
 
-def _hooks(model: ClickModel, layers: list[Layer]) -> list[RemovableHandle]:
+def _hooks(model: ClickModel, layers: list[DenseLayer]) -> list[RemovableHandle]:
     """Hooks that add each linear layer outside the tower modules to `layers` as it runs."""
 
     def keep(name: str, module: nn.Linear, inputs: tuple[Tensor, ...], _: Tensor) -> None:
         rows = inputs[0].numel() / module.in_features / _SAMPLES
-        layers.append(Layer(rows, module.in_features, module.out_features, name.startswith("bottom")))
+        layers.append(DenseLayer(rows, module.in_features, module.out_features, name.startswith("bottom")))
 
     linears = [(name, m) for name, m in model.named_modules() if isinstance(m, nn.Linear) and not name.startswith("tower_modules")]
     return [module.register_forward_hook(partial(keep, name)) for name, module in linears]
 
 
-@dataclass(frozen=True)
-class TowerCost:
-    """A tower module, part of the model's cost. `columns`: the numbers a sample that it hands on."""
-
-    parameters: int
-    columns: int
-    forward_flops_per_sample: float
-    backward_flops_per_sample: float
-    activation_bytes_per_sample: float
-
-
-def describe_towers(model: ClickModel) -> tuple[TowerCost, ...]:
+def describe_towers(model: ClickModel) -> tuple[TowerWork, ...]:
     """Cost of each tower module of `model`, built on the meta device. None where it has no towers."""
     dims = {feature: config.embedding_dim for config in table_configs(model) for feature in config.feature_names}
     costs = []
@@ -105,7 +72,7 @@ def describe_towers(model: ClickModel) -> tuple[TowerCost, ...]:
         work = _work_of(partial(module, rows), parameters)
         module.zero_grad(set_to_none=True)
         size = sum(p.numel() for p in parameters)
-        costs.append(TowerCost(size, module(rows).shape[1], work.forward_flops, work.backward_flops, work.activation_bytes))
+        costs.append(TowerWork(size, module(rows).shape[1], work.forward_flops, work.backward_flops, work.activation_bytes))
     return tuple(costs)
 
 

@@ -39,6 +39,23 @@ class TowerWork:
 
 
 @dataclass(frozen=True)
+class ModelCost:
+    """Parameters of a model, and its work for one sample after the tables.
+
+    `layers`: its linear layers as they run, without those of tower modules. `towers`: its tower modules, whose work is part of it.
+    """
+
+    dense_parameters: int
+    embedding_parameters: int
+    embedding_rows: int
+    forward_flops_per_sample: float
+    backward_flops_per_sample: float
+    activation_bytes_per_sample: float
+    layers: tuple[DenseLayer, ...]
+    towers: tuple[TowerWork, ...] = ()
+
+
+@dataclass(frozen=True)
 class Workload:
     """One training iteration of one rank. FLOPs are multiply-adds times two.
 

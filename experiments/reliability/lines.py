@@ -87,7 +87,7 @@ LINES = """
 0 run.py hydra.run.dir=a\\
 0 run.py hydra.run.dir='it\\'s'
 0 run.py hydra.run.dir='a,b=[c]'
-2 run.py hydra.run.dir={written}
+? run.py hydra.run.dir={written}
 ? run.py hydra.run.dir='{here}/\\${seed}'
 2 run.py model=tables model.file='{read}'
 2 run.py data.frequencies='{read}'
@@ -122,7 +122,7 @@ LINES = """
 2 recsys-lab calibrate --out {written} nope=1
 ? recsys-lab schema --out {written}
 ? recsys-lab frequencies data=random --rows 10 -o {written}
-2 recsys-lab frequencies data=random --rows {value} -o {here}/f.npz
+? recsys-lab frequencies data=random --rows {value} -o {here}/f.npz
 2 recsys-lab flexshard {value}
 ? recsys-lab flexshard table5 --out {written}
 ? recsys-lab decide {tables1} clusters=h100x8 batch=64 {small} --page {written}

@@ -102,12 +102,13 @@ def read_run(argv: Sequence[str], where: str, needed: str = "one run is needed")
 
 
 def _question(line: arguments.Line, overrides: Sequence[Override]) -> Question:
-    """`--cfg` shows a config that could run: it is checked first, unless it is of a sweep."""
+    """Its words must be a config, unless they are of a sweep. `--cfg` shows one that could run: its values are checked too."""
+    if overrides and not line.multirun and not any(override.is_sweep_override() for override in overrides):
+        config = composed([*line.overrides, *line.search_path])
+        if line.shows_config:
+            freeze(with_choices(config))
     if not line.shows_config:
         return Question(line.for_hydra(line.overrides))
-    if not line.multirun and not any(override.is_sweep_override() for override in overrides):
-        config = composed([*line.overrides, *line.search_path])
-        freeze(with_choices(config))
     return Question(line.for_hydra(with_any_key(line.overrides)))
 
 

@@ -190,12 +190,17 @@ def _not_utf8(words: Sequence[str]) -> str:
 
 
 def _looping(words: Sequence[str]) -> str | None:
-    """A file of the user's whose defaults list leads back to itself, if one does."""
+    """A file of the user's that holds itself, by an anchor or by its defaults list, if one does."""
     for file in _files_of_user(words):
+        try:
+            OmegaConf.load(file)
+        except RecursionError:
+            return str(file)
         seen, ahead = set(), [file]
         while ahead:
             at = ahead.pop()
-            names = [name for name in (OmegaConf.load(at).get("defaults") or []) if isinstance(name, str)] if at.is_file() else []
+            written = yaml.safe_load(at.read_text(encoding="utf-8")) if at.is_file() else None
+            names = [name for name in (written or {}).get("defaults") or [] if isinstance(name, str)]
             inner = [(at.parent / f"{name}.yaml") for name in names if name != "_self_"]
             if file in inner:
                 return str(file)

@@ -151,6 +151,7 @@ from recsys_lab.errors import UserError
         (["seed=" + "9" * 5000], "command line", None),
         (["optimizer.dense.lr=1" + "0" * 400], "optimizer.dense.lr", None),
         (["data.root=\udcff"], "command line", None),
+        (["--help", "model=nope"], "model", None),
     ],
 )
 def test_refused(words: list[str], field: str, nearest: str | None) -> None:
@@ -207,3 +208,9 @@ def test_a_broken_file_of_the_users_own_is_named(tmp_path) -> None:
     with pytest.raises(UserError) as caught:
         read(["--config-dir", str(tmp_path), "cluster=one"])
     assert caught.value.parts["where"] in {str(file) for file in files.values()}
+    for file in files.values():
+        file.unlink()
+    files["one"].write_text("a: &a [*a]\n")
+    with pytest.raises(UserError) as caught:
+        read(["--config-dir", str(tmp_path), "cluster=one"])
+    assert caught.value.parts["where"] == str(files["one"])

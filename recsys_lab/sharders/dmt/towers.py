@@ -34,7 +34,7 @@ class TowerOptions:
         Raises UserError where T and the hosts do not divide each other, and where there are more towers than tables. So does a partition
         with other features.
         """
-        if self.partition:
+        if self.partition is not None:
             towers = _read(path_of(self.partition, f"{KEY}.partition"), tables, self.count)
         else:
             towers = _strided(tables, most_towers(len(tables), cluster.hosts) if self.count is None else self.count)

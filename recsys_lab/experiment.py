@@ -281,7 +281,10 @@ class Experiment:
 
 def resolve(config: DictConfig) -> Experiment:
     """The experiment that a checked config (`frozen.freeze`) describes. Raises UserError for figures that cannot be."""
-    model = ModelChoice.of(config.model)
+    model, cluster = ModelChoice.of(config.model), resolved(config.cluster)
+    simulate = typed(OmegaConf.masked_copy(config.simulate, [f.name for f in fields(SimulateOptions)]), SimulateOptions)
+    if simulate.full_rows_hosts is not None:
+        model = model.with_share_of_rows(cluster.hosts / simulate.full_rows_hosts)
     launch = resolved(config.launcher)
     choices = plain(config.choices)
     return Experiment(
@@ -291,14 +294,14 @@ def resolve(config: DictConfig) -> Experiment:
         choices=choices,
         model=model,
         data=DataChoice.of(config.data, model),
-        cluster=resolved(config.cluster),
+        cluster=cluster,
         sharder=SharderChoice.of(config.sharder),
         precision=resolved(config.precision),
         optimizer=typed(config.optimizer, OptimizerOptions),
         trainer=typed(config.trainer, TrainerOptions),
         launcher=LauncherChoice(launch, *(launch.keywords[key] for key in ("hosts", "ranks_per_host", "threads_per_rank"))),
         logger=resolved(config.logger),
-        simulate=SimulateOptions(config.simulate.batch_size, config.simulate.hot_rows),
+        simulate=_with_batch_of_rank(simulate, cluster.world_size),
         profile=resolved(config.simulate.profile),
         ablation=typed(config.ablation, AblationOptions),
         baselines=config.baselines,
@@ -306,6 +309,17 @@ def resolve(config: DictConfig) -> Experiment:
         config=plain(config),
         fingerprint=fingerprint(config),
     )
+
+
+def _with_batch_of_rank(simulate: SimulateOptions, ranks: int) -> SimulateOptions:
+    """With a rank's part of the global batch as its batch, where one is given. Raises UserError where that is no whole number."""
+    batch = simulate.global_batch
+    if batch is None:
+        return simulate
+    if batch % ranks:
+        near = " or ".join(str(n) for n in (batch // ranks * ranks, (batch // ranks + 1) * ranks) if n)
+        raise UserError("the batch does not divide", where="simulate.global_batch", given=f"{batch} for {ranks} ranks", allowed=near)
+    return replace(simulate, batch_size=batch // ranks)
 
 
 def of_words(words: Sequence[str], where: str, needed: str = "one run is needed") -> Experiment:

@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from recsys_lab.base.packages import Package
-from recsys_lab.config import sized
+from recsys_lab.config import absent, sized
 from recsys_lab.errors import UserError, cannot_read, did_you_mean
 
 #: What `launcher=slurm` needs, and what Hydra says where it is not there.
@@ -143,7 +143,13 @@ def _missing(error: MissingConfigException) -> UserError:
         inner = [f"{folder}/{name}" for folder in loader.list_groups(group) for name in loader.get_group_options(f"{group}/{folder}")]
         options = [*loader.get_group_options(group), *inner]
     allowed, given = ", ".join(options) or None, choice or str(error).splitlines()[0]
-    return UserError("no such choice", where=group or "conf", given=given, allowed=allowed, remedy=did_you_mean(choice, options))
+    return UserError(
+        "no such choice",
+        where=group or "conf",
+        given=given,
+        allowed=allowed,
+        remedy=absent.CHOICES.get(group, {}).get(choice) or did_you_mean(choice, options),
+    )
 
 
 def _refused(error: Exception) -> UserError:

@@ -13,7 +13,7 @@ from pydantic import Strict
 
 from recsys_lab.base.devices import AUTO as AUTO_DEVICE
 from recsys_lab.base.devices import DEVICES
-from recsys_lab.base.ranges import Count, CountFromZero, NotNegative, OneOf, Positive, Seed, Share, ShareBelowOne, text_like
+from recsys_lab.base.ranges import Count, CountFromZero, Hosts, NotNegative, OneOf, Positive, Seed, Share, ShareBelowOne, text_like
 from recsys_lab.base.store_names import AUTO, LFU, NONE, POLICIES, STORES
 
 Mode = Literal["auto", "plan", "simulate", "train"]
@@ -122,14 +122,19 @@ class TrainerOptions:
 
 @dataclass(frozen=True)
 class SimulateOptions:
-    """`batch_size`: samples per rank of the named cluster.
+    """Of the named cluster; `profile` has its own `_target_`.
 
-    `profile` has its own `_target_`. `hot_rows`: ranks that hold hot rows of a table cut by rows serve more look-ups, and hold the others
-    up.
+    Attributes:
+        batch_size: samples per rank.
+        global_batch: samples of all ranks together, in place of `batch_size`: strong scaling.
+        full_rows_hosts: hosts on which the model's tables have all their rows; on others in proportion, as Neo scales weakly (section 8.3).
+        hot_rows: ranks that hold hot rows of a table cut by rows serve more look-ups, and hold the others up.
     """
 
     batch_size: Count
     hot_rows: bool
+    global_batch: Count | None = None
+    full_rows_hosts: Hosts | None = None
 
 
 @dataclass(frozen=True)

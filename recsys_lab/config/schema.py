@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from pydantic import ValidationError
 
 from recsys_lab.base.schema import adapter, checked, first_written, line_of, schema_of
-from recsys_lab.config import options
+from recsys_lab.config import absent, options
 from recsys_lab.config.kinds import check_kind
 from recsys_lab.errors import UserError
 
@@ -94,6 +94,8 @@ def check_config(config: DictConfig, written: Mapping[str, Any], resolves: bool 
 
 def _line(detail: Any, kind: type, where: str, config: DictConfig) -> UserError:
     mistake = line_of(detail, kind, where, [part for part in PARTS.get(where, ()) if part != "choices"])
+    if (remedy := absent.KEYS.get(str(mistake.parts["where"]))) is not None:
+        return UserError(str(mistake.parts["what"]), where=mistake.parts["where"], allowed=mistake.parts["allowed"], remedy=remedy)
     is_key = mistake.parts["what"] == "no such key" and not where and len(detail["loc"]) == 1
     if is_key and (meant := _keys_named(config, str(detail["loc"][-1]))):
         near = f"did you mean {' or '.join(meant[:MOST_MEANT])}?"

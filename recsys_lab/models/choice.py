@@ -89,6 +89,13 @@ class ModelChoice:
         """With those keys true; itself where none is open."""
         return replace(self, keys={**self.keys, **dict.fromkeys(self.open_keys, True)}) if self.open_keys else self
 
+    def with_share_of_rows(self, share: float) -> ModelChoice:
+        """With so much of each table's rows, one at least. UserError where the model fixes no rows."""
+        if self.rows is None:
+            remedy = "choose a model that has rows, such as neo_a, or give model.rows"
+            raise UserError("the model fixes no rows", where="simulate.full_rows_hosts", given=f"{share:g} of them", remedy=remedy)
+        return replace(self, rows=[max(round(rows * share), 1) for rows in self.rows])
+
     def features(self) -> tuple[Feature, ...] | None:
         """Those of a model that fixes its tables (MLPerf's, the CPU paper's, FlexShard's); None where the data decide."""
         if self.file is not None:

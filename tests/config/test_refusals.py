@@ -67,6 +67,8 @@ from recsys_lab.errors import UserError
         (["seed=${seed}"], "seed", None),
         (["seed=[1"], "command line", None),
         (["data.root=\udcff"], "command line", None),
+        (["sharder=parameter_server"], "sharder", "training is synchronous here"),
+        (["launcher.backend=ccl"], "launcher.backend", "no MPI and no oneCCL"),
         (["model._target_=abc"], "model._target_", None),
         (["model._target_=recsys_lab.cluster.Cluster"], "model._target_", None),
         (["sharder.planner._target_=os.system"], "sharder.planner._target_", None),

@@ -299,5 +299,5 @@ def test_column_shards_of_sequences_have_one_width() -> None:
     assert column_wise.check_execution is not None
     column_wise.check_execution([(tables[0], of[0])])
     column_wise.check_execution([(TABLES[0], of[0]), (TABLES[2], of[1])])  # pooled ones may differ
-    with pytest.raises(UserError, match="one width for all sequence tables; given 4, 8"):
+    with pytest.raises(UserError, match="one width for the column shards of all tables of sequences; given 4, 8"):
         column_wise.check_execution(list(zip(tables, of)))

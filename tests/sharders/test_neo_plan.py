@@ -143,7 +143,12 @@ def test_sequences_and_mistakes() -> None:
     cluster = small_cluster(2, 2)
     clicks = tables([(500, 16), (3, 16)], "none")
     work = workload(lengths={"t0": 9.0, "t1": 9.0})
-    assert set(schemes(plan(clicks, lengths(clicks, 9.0), cluster, FP32, work))) <= {"table_wise", "row_wise", "data_parallel"}
+    assert set(schemes(plan(clicks, lengths(clicks, 9.0), cluster, FP32, work))) <= {
+        "table_wise",
+        "column_wise",
+        "row_wise",
+        "data_parallel",
+    }
     with pytest.raises(UserError, match=r"sharder\.planner\.schemes.*can be cut in none|can be cut in none.*"):
         plan(clicks, lengths(clicks, 9.0), cluster, FP32, work, schemes=["grid_shard"])
     for options, words in (

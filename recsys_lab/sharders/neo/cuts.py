@@ -86,7 +86,7 @@ class Cut:
 def cuts_of(index: int, table: Table, schemes: Sequence[str], setting: Setting, workload: Workload) -> list[Cut]:
     """All cuts of the table under `schemes` that TorchRec can run.
 
-    By columns they have 2, 3, 4, 6, 8, ... pieces, up to one a rank or a host.
+    By columns they have 2, 3, 4, 6, 8, ... pieces, up to one a rank or a host. Those of a sequence are equal.
     """
     cluster = setting.cluster
     cuts = []
@@ -97,6 +97,8 @@ def cuts_of(index: int, table: Table, schemes: Sequence[str], setting: Setting, 
         holders = cluster.ranks_per_host if scheme in OF_HOSTS else cluster.world_size if scheme in OF_ALL else 1
         members = cluster.hosts if scheme in OF_HOSTS else cluster.world_size
         for widths in _widths(table, members) if across == "column" else [[table.dim]]:
+            if table.pooling == "none" and len(set(widths)) > 1:
+                continue
             piece_of_width = {width: _piece(index, table, scheme, width, setting, workload) for width in set(widths)}
             cuts.append(Cut(scheme, holders, tuple(piece_of_width[width] for width in widths)))
     return cuts

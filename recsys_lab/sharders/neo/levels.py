@@ -28,4 +28,4 @@ OF_HOSTS = (TABLE_ROW_WISE, TABLE_COLUMN_WISE, GRID_SHARD)
 #: There is nothing to place: every rank holds a part.
 OF_ALL = (ROW_WISE, DATA_PARALLEL)
 #: TorchRec exchanges sequences under these.
-OF_SEQUENCES = (TABLE_WISE, ROW_WISE, DATA_PARALLEL)
+OF_SEQUENCES = (TABLE_WISE, COLUMN_WISE, ROW_WISE, DATA_PARALLEL)

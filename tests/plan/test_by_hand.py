@@ -25,7 +25,8 @@ from tests.plan.test_memory import cluster
 
 
 @pytest.mark.parametrize(
-    ("name", "of_table", "of_dense"), [("sgd", 0, 8), ("adagrad", 4 * 12, 12), ("row_wise_adagrad", 4 * 3, 8), ("adam", 8 * 12, 16)]
+    ("name", "of_table", "of_dense"),
+    [("sgd", 0, 8), ("adagrad", 4 * 12, 12), ("row_wise_adagrad", 4 * 3, 8), ("adam", 8 * 12, 16), ("lamb", 8 * 12, 16)],
 )
 def test_optimizers_keep_state_a_weight_or_a_row(name: str, of_table: int, of_dense: int) -> None:
     """Of 3 rows of 4; of the dense part with its weights and gradients in FP32."""

@@ -40,7 +40,7 @@ from tests.ranks import run_ranks
 #: Rows that no number of ranks divides, fewer rows than ranks, two widths, and two features on one table.
 POOLED = (Table("odd", 11, 16, ("f_odd",)), Table("tiny", 3, 8, ("f_tiny",)), Table("shared", 30, 16, ("f_left", "f_right")))
 SEQUENCES = tuple(replace(table, dim=16, pooling="none") for table in POOLED)
-OPTIMIZERS = ("sgd", "adagrad", "row_wise_adagrad", "adam")
+OPTIMIZERS = ("sgd", "adagrad", "row_wise_adagrad", "adam", "lamb")
 STEPS, ROWS, DENSE, BATCH = 4, 12, 3, 6
 
 

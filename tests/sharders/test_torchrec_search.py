@@ -105,7 +105,13 @@ def test_what_torchrec_is_told_of_the_tables(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("sgd", torch.optim.SGD), ("adagrad", torch.optim.Adagrad), ("adam", torch.optim.Adam), ("row_wise_adagrad", RowWiseAdagrad)],
+    [
+        ("sgd", torch.optim.SGD),
+        ("adagrad", torch.optim.Adagrad),
+        ("adam", torch.optim.Adam),
+        ("lamb", torch.optim.Adam),
+        ("row_wise_adagrad", RowWiseAdagrad),
+    ],
 )
 def test_torchrec_counts_the_state_of_the_optimizer(name: str, kind: type) -> None:
     model = search._Model(TWO, name)

@@ -30,8 +30,8 @@ from recsys_lab.tables.spec import TABLE_FORMATS
 #: What a look-up reads: by that TorchRec counts time.
 DATA_TYPES = dict.fromkeys(TABLE_FORMATS, DataType.BF16) | {"fp32": DataType.FP32, "fp16": DataType.FP16}
 POOLINGS = {"sum": PoolingType.SUM, "mean": PoolingType.MEAN}
-#: TorchRec reads an optimizer's memory from its class.
-OPTIMIZERS = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam}
+#: TorchRec reads an optimizer's memory from its class. Of LAMB's own it would count half.
+OPTIMIZERS = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam, "lamb": torch.optim.Adam}
 #: Proposals without a better plan after which a greedy search ends. TorchRec's is endless: a minute for 26 tables on 512 ranks.
 PATIENCE = 25
 

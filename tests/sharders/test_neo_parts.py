@@ -57,10 +57,11 @@ def test_ranges_of_columns_are_multiples_of_what_kernels_read_at_once() -> None:
     ("pooling", "schemes"),
     [
         ("sum", {"table_wise": (1, [8]), "table_row_wise": (2, [8]), "table_column_wise": (2, [8]), "column_wise": (1, [4, 4]),
-            "grid_shard": (2, [4, 4]), "row_wise": (4, [8]), "data_parallel": (4, [8])}),
+            "grid_shard": (2, [4, 4]), "row_wise": (4, [8]), "data_parallel": (4, [8]), "flexshard": (4, [8])}),
         ("mean", {"table_wise": (1, [8]), "table_row_wise": (2, [8]), "table_column_wise": (2, [8]), "column_wise": (1, [4, 4]),
-            "row_wise": (4, [8]), "data_parallel": (4, [8])}),
-        ("none", {"table_wise": (1, [8]), "column_wise": (1, [4, 4]), "row_wise": (4, [8]), "data_parallel": (4, [8])}),
+            "row_wise": (4, [8]), "data_parallel": (4, [8]), "flexshard": (4, [8])}),
+        ("none", {"table_wise": (1, [8]), "column_wise": (1, [4, 4]), "row_wise": (4, [8]), "data_parallel": (4, [8]),
+            "flexshard": (4, [8])}),
     ],
 )  # fmt: skip
 def test_cuts_of_a_table(pooling: str, schemes: dict[str, tuple[int, list[int]]]) -> None:
@@ -69,7 +70,7 @@ def test_cuts_of_a_table(pooling: str, schemes: dict[str, tuple[int, list[int]]]
     assert {cut.scheme: (cut.holders, [piece.cols for piece in cut.pieces]) for cut in cuts} == schemes
     assert {piece.table for cut in cuts for piece in cut.pieces} == {3}
     assert {cut.scheme for cut in cuts if cut.of_hosts} == {*schemes} & {"table_row_wise", "table_column_wise", "grid_shard"}
-    assert {cut.scheme for cut in cuts if cut.of_all} == {"row_wise", "data_parallel"}
+    assert {cut.scheme for cut in cuts if cut.of_all} == {"row_wise", "data_parallel", "flexshard"}
 
 
 def test_bytes_of_the_busiest_holder_of_a_piece() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -131,6 +132,29 @@ def test_each_dimension_is_chosen_where_it_pays() -> None:
     best, whole = (plan(heavy, access, cluster, FP32, work, schemes=only) for only in (None, ["table_wise"]))
     assert schemes(best)[0] not in ("table_wise", "data_parallel")
     assert costs_of_ranks(best, setting).imbalance < 1.2 < 2 < costs_of_ranks(whole, setting).imbalance
+
+
+def test_copies_across_hosts_with_rows_inside_are_offered_where_they_are_named() -> None:
+    """Too large to be on every rank, read so often that its vectors should not cross hosts. A wider choice is no plan of the default."""
+    large = tables([(40_000, 64)], "none")
+    access, cluster, work = lengths(large, 200.0), small_cluster(2, 4), workload(batch_size=512, lengths={"t0": 200.0})
+    cluster = replace(cluster, cross_host=replace(cluster.cross_host, bandwidth_gb_s=1.0))
+    inputs = PlanInputs(large, access, replace(cluster, device=replace(cluster.device, memory_gb=2.0)), FP32, work)
+    planner = Neo4D(schemes=["table_wise", "row_wise", "flexshard"])
+    sharding = planner.plan(inputs)
+    (placement,) = sharding.placements
+    validate(sharding)
+    assert placement.scheme == "flexshard" and {s.tier for s in placement.shards} == {"host_sharded"}
+    assert [s.ranks for s in placement.shards] == [(0, 4), (1, 5), (2, 6), (3, 7)]
+    reasons = planner.reasons(sharding, inputs)
+    assert reasons.chosen.worst_ms >= reasons.bound_ms * (1 - 1e-9)
+    assert "flexshard" not in schemes(Neo4D().plan(inputs))
+    table = large[0]
+    (piece,) = next(c for c in cuts_of(0, table, ["flexshard"], planner._setting(inputs), work) if c.of_all).pieces
+    memory, without = (bytes_of_ranks(p, work) for p in (sharding, replace(sharding, tables=(), placements=())))
+    own = 2 * 4 * 512 * 200 * 64  # what a rank receives for its own samples, whoever holds the rows
+    assert piece.size.passing == memory.buffers[0] - without.buffers[0] - own
+    assert not cuts_of(0, table, ["flexshard"], replace(planner._setting(inputs), cluster=small_cluster(1, 4)), work)
 
 
 def test_what_does_not_fit_names_the_nearest_change() -> None:

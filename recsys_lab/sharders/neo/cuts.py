@@ -10,6 +10,8 @@ from functools import cached_property
 from recsys_lab.plan import Workload
 from recsys_lab.schemes.in_host import GRID_SHARD
 from recsys_lab.schemes.replicated import DATA_PARALLEL
+from recsys_lab.schemes.row_blocks import ROW_WISE
+from recsys_lab.schemes.tiers import FLEXSHARD
 from recsys_lab.schemes.whole import TABLE_COLUMN_WISE
 from recsys_lab.sharders.neo.costs import Cost, Setting
 from recsys_lab.sharders.neo.levels import OF_ALL, OF_HOSTS, OF_SEQUENCES, RULES_OF_SCHEME
@@ -93,6 +95,8 @@ def cuts_of(index: int, table: Table, schemes: Sequence[str], setting: Setting, 
     for scheme in schemes:
         if table.pooling == "none" and scheme not in OF_SEQUENCES or table.pooling == "mean" and scheme == GRID_SHARD:
             continue  # no exchange of sequences; TorchRec computes mean pooling wrongly under the grid
+        if scheme == FLEXSHARD and 1 in (cluster.hosts, cluster.ranks_per_host):
+            continue  # by rows on the one host, or data-parallel
         across, _ = RULES_OF_SCHEME[scheme]
         holders = cluster.ranks_per_host if scheme in OF_HOSTS else cluster.world_size if scheme in OF_ALL else 1
         members = cluster.hosts if scheme in OF_HOSTS else cluster.world_size
@@ -126,7 +130,7 @@ def _piece(index: int, table: Table, scheme: str, cols: int, setting: Setting, w
     cluster, rows, width = setting.cluster, table.rows, cols
     _, within = RULES_OF_SCHEME[scheme]
     if within == "row":
-        rows = math.ceil(table.rows / (cluster.ranks_per_host if scheme in OF_HOSTS else cluster.world_size))
+        rows = math.ceil(table.rows / (cluster.world_size if scheme == ROW_WISE else cluster.ranks_per_host))
     elif scheme == TABLE_COLUMN_WISE:
         width = max(stop - start for start, stop in column_ranges(cols, cluster.ranks_per_host))
     cost = setting.weighted(table, scheme, rows / table.rows, width)
@@ -139,4 +143,7 @@ def _passing_bytes(table: Table, scheme: str, rows: int, cols: int, setting: Set
     if scheme == DATA_PARALLEL:
         return 4 * rows * cols if setting.cluster.world_size > 1 else 0
     share = rows / table.rows if table.pooling == "none" else 1.0
-    return math.ceil(2 * 4 * setting.vectors(table) * setting.batch_size * setting.cluster.world_size * share * cols)
+    ranks, gradient = setting.cluster.world_size, 0
+    if scheme == FLEXSHARD:
+        ranks, gradient = setting.cluster.ranks_per_host, 4 * rows * cols
+    return math.ceil(2 * 4 * setting.vectors(table) * setting.batch_size * ranks * share * cols) + gradient

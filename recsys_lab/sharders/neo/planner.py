@@ -21,7 +21,7 @@ from recsys_lab.sharders.neo.bound import bound_of_plans
 from recsys_lab.sharders.neo.choose import LIMITS, cheapest_cuts, smallest, with_one_width
 from recsys_lab.sharders.neo.costs import RankCosts, Setting, Weights, costs_of_ranks
 from recsys_lab.sharders.neo.cuts import Cut, cuts_of
-from recsys_lab.sharders.neo.levels import SCHEMES
+from recsys_lab.sharders.neo.levels import OF_TORCHREC, SCHEMES
 from recsys_lab.sharders.neo.placement import HEURISTICS
 from recsys_lab.sharders.neo.reasons import Choice, Reasons
 from recsys_lab.sharders.options import KEY
@@ -33,7 +33,7 @@ class Neo4D(Sharder):
 
     Attributes:
         placement: greedy or karmarkar_karp.
-        schemes: those that tables may have; None: all seven.
+        schemes: those that tables may have; None: TorchRec's seven. flexshard: data-parallel across hosts, rows inside.
         communication_weight, load_weight: of the two costs in ms.
         even_out: pieces are moved after the heuristic, so that both costs are even, not their sum alone (`repair`).
     """
@@ -85,7 +85,7 @@ class Neo4D(Sharder):
             alternatives["even_out=false"] = replace(self, even_out=False).best(inputs)
         if self.schemes != [TABLE_WISE]:
             alternatives[f"{TABLE_WISE} only"] = replace(self, schemes=[TABLE_WISE]).best(inputs)
-        free = replace(self, schemes=None).best(inputs)
+        free = replace(self, schemes=list(SCHEMES) if set(self.schemes or ()) - set(OF_TORCHREC) else None).best(inputs)
         if self.schemes:
             alternatives["all schemes"] = free
 
@@ -108,7 +108,7 @@ class Neo4D(Sharder):
     def _cuts(self, inputs: PlanInputs, setting: Setting) -> list[list[Cut]]:
         """The ways to cut each table. Raises UserError for a table that has none, and for sequences beside pooled tables."""
         check_kinds(inputs.tables)
-        allowed = self.schemes or SCHEMES
+        allowed = self.schemes or OF_TORCHREC
         options = [cuts_of(index, table, allowed, setting, inputs.workload) for index, table in enumerate(inputs.tables)]
         for table, cuts in zip(inputs.tables, options):
             if not cuts:

@@ -10,6 +10,7 @@ from recsys_lab.plan import Placement
 from recsys_lab.schemes.in_host.placement import on_host, on_hosts
 from recsys_lab.schemes.replicated.placement import DATA_PARALLEL, on_every_rank
 from recsys_lab.schemes.row_blocks.placement import ROW_WISE, in_row_blocks
+from recsys_lab.schemes.tiers.placement import FLEXSHARD, in_tiers
 from recsys_lab.schemes.whole.placement import COLUMN_WISE, TABLE_COLUMN_WISE, TABLE_WISE, in_columns, on_rank
 from recsys_lab.sharders.neo.cuts import Cut, Piece, column_ranges
 from recsys_lab.tables import Table
@@ -22,6 +23,8 @@ def placements_of(table: Table, cut: Cut, where: Sequence[tuple[Piece, int]], cl
     """
     if cut.scheme == DATA_PARALLEL:
         return on_every_rank(table, cluster.ranks)
+    if cut.scheme == FLEXSHARD:
+        return in_tiers(table, 0, table.rows, cluster.hosts, cluster.ranks_per_host)
     if cut.scheme == ROW_WISE:
         return in_row_blocks(table, cluster.ranks)
     if table.pooling == "none" and cut.scheme == COLUMN_WISE:

@@ -16,6 +16,7 @@ from recsys_lab.schemes.whole import TABLE_COLUMN_WISE
 from recsys_lab.sharders.neo.costs import Cost, Setting
 from recsys_lab.sharders.neo.levels import OF_ALL, OF_HOSTS, OF_SEQUENCES, RULES_OF_SCHEME
 from recsys_lab.tables import Table
+from recsys_lab.tables.remap import KEPT_IDS, kept_id_bytes
 
 #: Columns of a shard are a multiple of this: what FBGEMM's kernels read at once.
 UNIT = 4
@@ -139,11 +140,11 @@ def _piece(index: int, table: Table, scheme: str, cols: int, setting: Setting, w
 
 
 def _passing_bytes(table: Table, scheme: str, rows: int, cols: int, setting: Setting) -> int:
-    """As `recsys_lab.plan.memory` counts it: rows that are handed to others, with their gradients, in FP32; gradients of replicas."""
+    """As `recsys_lab.plan.memory` counts it, in FP32: rows handed to others with their gradients, gradients of replicas, ids that tiers keep."""
     if scheme == DATA_PARALLEL:
         return 4 * rows * cols if setting.cluster.world_size > 1 else 0
     share = rows / table.rows if table.pooling == "none" else 1.0
-    ranks, gradient = setting.cluster.world_size, 0
+    ranks, more = setting.cluster.world_size, 0
     if scheme == FLEXSHARD:
-        ranks, gradient = setting.cluster.ranks_per_host, 4 * rows * cols
-    return math.ceil(2 * 4 * setting.vectors(table) * setting.batch_size * ranks * share * cols) + gradient
+        ranks, more = setting.cluster.ranks_per_host, 4 * rows * cols + KEPT_IDS * kept_id_bytes([table])
+    return math.ceil(2 * 4 * setting.vectors(table) * setting.batch_size * ranks * share * cols) + more

@@ -140,7 +140,7 @@ def _piece(index: int, table: Table, scheme: str, cols: int, setting: Setting, w
 
 
 def _passing_bytes(table: Table, scheme: str, rows: int, cols: int, setting: Setting) -> int:
-    """As `recsys_lab.plan.memory` counts it, in FP32: rows handed to others with their gradients, gradients of replicas, ids that tiers keep."""
+    """As `recsys_lab.plan.memory` has it, in FP32: rows handed to others and their gradients, replicas' gradients, ids that tiers keep."""
     if scheme == DATA_PARALLEL:
         return 4 * rows * cols if setting.cluster.world_size > 1 else 0
     share = rows / table.rows if table.pooling == "none" else 1.0

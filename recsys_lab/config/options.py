@@ -19,7 +19,7 @@ from recsys_lab.base.store_names import AUTO, LFU, NONE, POLICIES, STORES
 Mode = Literal["auto", "plan", "simulate", "train"]
 #: Modes that start ranks.
 TRAINS = ("auto", "train")
-SparseName = Literal["sgd", "adagrad", "row_wise_adagrad", "adam"]
+SparseName = Literal["sgd", "adagrad", "row_wise_adagrad", "adam", "lamb"]
 Metric = Literal["auc", "ne", "log_loss", "ndcg_10", "hit_rate_10"]
 SPARSE_OPTIMIZERS, METRICS = get_args(SparseName), get_args(Metric)
 

@@ -1,5 +1,5 @@
-"""Optimizers of embedding tables: SGD, Adagrad, row-wise Adagrad, Adam. They are exact and lazy. A row moves only in a step in which its
-gradient, summed over the global batch, is not zero.
+"""Optimizers of embedding tables: SGD, Adagrad, row-wise Adagrad, Adam, LAMB. They are exact and lazy. A row moves only in a step in which
+its gradient, summed over the global batch, is not zero.
 
 | optimizer | state | update of a touched row, gradient g |
 |---|---|---|
@@ -7,9 +7,11 @@ gradient, summed over the global batch, is not zero.
 | adagrad | h, starts at 0 | h += g^2; w -= lr g / (sqrt(h) + eps), as torch.optim.Adagrad |
 | row_wise_adagrad | one h a row, starts at 0 | h += mean over the columns of g^2; w -= lr g / (sqrt(h) + eps) (Neo, section 4.1.4) |
 | adam | m, v, start at 0 | as torch.optim.SparseAdam: w -= lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps), t the global step |
+| lamb | m, v, start at 0 | r = adam's direction + weight decay w; w -= lr (norm of w / norm of r) r, by row as FBGEMM's (You et al. 2020) |
 
-"Not zero" is judged on the part of the row that a rank holds. Row-wise Adagrad keeps one state a row *of a shard*. On column-wise shards
-the mean is over the shard's columns, so it differs from the unsharded table. That is inherent.
+"Not zero" is judged on the part of the row that a rank holds. Row-wise Adagrad keeps one state a row *of a shard*, and LAMB takes norms of
+it. On column-wise shards they are over the shard's columns, so they differ from the unsharded table. That is inherent. LAMB's update has no
+kernel of its own in C++ or Triton: torch makes it.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ STATES: dict[str, dict[str, str]] = {
     "adagrad": {"sum": "weight"},
     "row_wise_adagrad": {"row_sum": "row"},
     "adam": {"exp_avg": "weight", "exp_avg_sq": "weight"},
+    "lamb": {"exp_avg": "weight", "exp_avg_sq": "weight"},
 }
 
 

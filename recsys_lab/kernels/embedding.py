@@ -17,7 +17,7 @@ from recsys_lab.kernels.choice import native_for, triton_for
 from recsys_lab.kernels.cpu.nontemporal_stores import nontemporal_stores
 from recsys_lab.kernels.cpu.row_prefetch import read_first, second_level
 from recsys_lab.kernels.lookups import Lookups
-from recsys_lab.kernels.rule import STATE_OF, Rule
+from recsys_lab.kernels.rule import STATE_OF, WITH_SQUARES, Rule
 
 OUT = (torch.float32, torch.bfloat16)
 
@@ -96,8 +96,8 @@ def update(
         grad: FP32 or BF16; [B, F * D] of bags, [*, D] of single rows.
         rule: the optimizer.
         low: [E, D], beside BF16 weights: int16 or uint8 for hi/lo split weights (CPU DLRM, section VII), FP32 for master weights.
-        state: FP32; [E] for row_wise_adagrad, [E, D] for adagrad and adam; None for sgd.
-        squares: FP32 [E, D], adam's second state.
+        state: FP32; [E] for row_wise_adagrad, [E, D] for adagrad, adam and lamb; None for sgd.
+        squares: FP32 [E, D], the second state of adam and lamb.
         strategy: default; or reference, atomic or race_free, the paper's algorithms 2 to 4, for comparison. Those are plain SGD. Every
             occurrence moves its row by itself, so the sums are rounded differently.
 
@@ -109,7 +109,8 @@ def update(
     assert weight.is_contiguous() and (low is None or (low.is_contiguous() and low.shape == weight.shape)), "tables are contiguous [E, D]"
     expected = {None: None, "row": (weight.shape[0],), "weight": tuple(weight.shape)}[STATE_OF[rule.name]]
     assert (None if state is None else tuple(state.shape)) == expected, f"{rule.name}: state is {expected}"
-    assert (squares is None) == (rule.name != "adam") and (squares is None or squares.shape == weight.shape), "squares are adam's, [E, D]"
+    assert (squares is None) == (rule.name not in WITH_SQUARES), "squares are those of adam and lamb"
+    assert squares is None or squares.shape == weight.shape, "squares are [E, D]"
     assert all(s is None or (s.dtype == torch.float32 and s.is_contiguous()) for s in (state, squares)), "states are FP32 and contiguous"
     if lookups.offsets is not None:
         assert grad.shape == (lookups.samples, lookups.features * weight.shape[1]), "the gradient of bags is [B, F * D]"
@@ -120,10 +121,10 @@ def update(
         assert 0 <= int(lookups.source.min()) <= int(lookups.source.max()) < len(grad), "sources are rows of the gradient"
     if strategy != "default":
         _allowed(strategy, weight, low, rule)
-    if native_for(weight):
+    if rule.name in native.RULES and native_for(weight):
         parts = low is not None or STATE_OF[rule.name] == "weight"
         native.update(weight, low, state, lookups, grad, rule, squares, strategy, read_first=read_first(parts))
-    elif triton_for(weight):
+    elif rule.name in native.RULES and triton_for(weight):
         _triton().update(weight, low, state, lookups, grad, rule, squares)
     else:
         torch_embedding.update(weight, low, state, lookups, grad, rule, squares)

@@ -23,6 +23,7 @@ FORMAT = {
     (torch.bfloat16, torch.uint8): 4,
     (torch.bfloat16, torch.float32): 5,
 }
+#: Those that C++ and Triton have. Torch updates by others.
 RULES = ("sgd", "row_wise_adagrad", "adagrad", "adam")
 STRATEGIES = ("reference", "atomic", "race_free")
 #: Elements below which one thread is quicker than waking others.

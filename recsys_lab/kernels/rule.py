@@ -5,21 +5,23 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-#: By optimizer, whether its FP32 state has one element a row or one a weight; None: it has none. Adam has a second one, of squares.
-STATE_OF = {"sgd": None, "row_wise_adagrad": "row", "adagrad": "weight", "adam": "weight"}
+#: By optimizer, whether its FP32 state has one element a row or one a weight; None: it has none.
+STATE_OF = {"sgd": None, "row_wise_adagrad": "row", "adagrad": "weight", "adam": "weight", "lamb": "weight"}
+#: These have a second state, of squares.
+WITH_SQUARES = ("adam", "lamb")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How a touched row moves. A row whose gradient is zero rests, under adam too.
+    """How a touched row moves. A row whose gradient is zero rests, under adam and lamb too.
 
     Attributes:
-        name: sgd, row_wise_adagrad, adagrad or adam.
+        name: sgd, row_wise_adagrad, adagrad, adam or lamb.
         lr: learning rate.
         eps: added to the root.
-        weight_decay: times the row, joins a gradient that is not zero.
-        beta1, beta2: adam's.
-        step: adam's, from 1.
+        weight_decay: times the row, joins a gradient that is not zero; lamb's direction in place of its gradient.
+        beta1, beta2: adam's and lamb's.
+        step: theirs, from 1.
     """
 
     name: str

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from recsys_lab.kernels.halves import join, split
 from recsys_lab.kernels.lookups import Lookups
-from recsys_lab.kernels.rule import Rule
+from recsys_lab.kernels.rule import WITH_SQUARES, Rule
 
 #: Occurrences of a row whose gradients are summed in one go.
 PIECE = 4096
@@ -108,12 +108,12 @@ def update(
     """One step of the rows in the batch, in FP32 and stored once."""
     touched, grads = summed(lookups, grad, weight.shape[1])
     values = _read(weight, low, touched)
-    if rule.weight_decay or rule.name == "adam":
+    if rule.weight_decay or rule.name in WITH_SQUARES:
         moved = grads.ne(0).any(dim=1)
         touched, values, grads = touched[moved], values[moved], grads[moved]
-    if rule.weight_decay:
+    if rule.weight_decay and rule.name != "lamb":
         grads = grads + values * rule.weight_decay
-    _write(weight, low, touched, values - _change(state, squares, touched, grads, rule))
+    _write(weight, low, touched, values - _change(state, squares, touched, values, grads, rule))
 
 
 def _read(weight: torch.Tensor, low: torch.Tensor | None, where: torch.Tensor) -> torch.Tensor:
@@ -136,20 +136,20 @@ def _write(weight: torch.Tensor, low: torch.Tensor | None, where: torch.Tensor, 
 
 
 def _change(
-    state: torch.Tensor | None, squares: torch.Tensor | None, touched: torch.Tensor, grads: torch.Tensor, rule: Rule
+    state: torch.Tensor | None, squares: torch.Tensor | None, touched: torch.Tensor, values: torch.Tensor, grads: torch.Tensor, rule: Rule
 ) -> torch.Tensor:
-    """What is subtracted, [U, D]. Moves the states."""
+    """What is subtracted from the rows' `values`, [U, D]. Moves the states."""
     if rule.name == "sgd":
         return grads * rule.lr
     assert state is not None, f"{rule.name} has a state"
-    if rule.name == "adam":
-        assert squares is not None, "adam has two states"
+    if rule.name in WITH_SQUARES:
+        assert squares is not None, f"{rule.name} has two states"
         mean, square = state.index_select(0, touched), squares.index_select(0, touched)
         mean = mean + (grads - mean) * (1 - rule.beta1)
         square = square * rule.beta2 + grads * grads * (1 - rule.beta2)
         state.index_copy_(0, touched, mean)
         squares.index_copy_(0, touched, square)
-        return mean * rule.rate / (_root(square) + rule.eps)
+        return _trusted(values, mean, square, rule) if rule.name == "lamb" else mean * rule.rate / (_root(square) + rule.eps)
     more = grads * grads if rule.name == "adagrad" else mean_of_squares(grads)
     total = state.index_select(0, touched) + more
     state.index_copy_(0, touched, total)
@@ -157,6 +157,18 @@ def _change(
         return grads * rule.lr / (_root(total) + rule.eps)
     rate = torch.full_like(total, rule.lr) / (_root(total) + rule.eps)
     return grads * rate.unsqueeze(1)
+
+
+def _trusted(values: torch.Tensor, mean: torch.Tensor, square: torch.Tensor, rule: Rule) -> torch.Tensor:
+    """LAMB (You et al. 2020, algorithm 2), a layer being a row as in FBGEMM: the step is as long as the row, times the rate.
+
+    A row of zeros takes the step as it is, so that it can begin. FBGEMM's would stay.
+    """
+    mean, square = mean / (1 - rule.beta1**rule.step), square / (1 - rule.beta2**rule.step)
+    direction = mean / (_root(square) + rule.eps) + rule.weight_decay * values
+    length, of_row = (x.double().square().sum(dim=1, keepdim=True).sqrt() for x in (direction, values))
+    ratio = torch.where((of_row > 0) & (length > 0), of_row / length, 1.0)
+    return direction * (rule.lr * ratio).float()
 
 
 def _root(values: torch.Tensor) -> torch.Tensor:

@@ -166,11 +166,13 @@ class ModelChoice:
         from recsys_lab.models.click_model import ModelInputs  # with torch, which plans do not need
 
         if towers and not self.kind.has_towers:
+            sequences = any(table.pooling == "none" for table in tables)
             raise UserError(
-                "this model has no tower modules",
+                "this model has no tower modules" + (": they compress pooled rows, and it reads sequences" if sequences else ""),
                 where="sharder",
                 given=f"{len(towers)} towers for {self.kind.__name__}",
                 allowed="a sharder without tower modules",
+                remedy="use sharder=torchrec" if sequences else None,
             )
         inputs = ModelInputs(tables, dense_features, device, towers)
         if issubclass(self.kind, ModelOptions):

@@ -7,6 +7,7 @@ these. Formats: ids int64, lengths int32; pooled embeddings travel in `precision
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from recsys_lab.errors import UserError
@@ -17,7 +18,7 @@ from recsys_lab.plan.sharding_plan import ShardingPlan
 from recsys_lab.plan.steps import FETCH, SIZES, Step, Steps
 from recsys_lab.plan.workload import Workload
 from recsys_lab.precision import Precision
-from recsys_lab.tables import AccessStatistics
+from recsys_lab.tables import AccessStatistics, Table
 
 
 def lower(
@@ -80,12 +81,20 @@ def lower(
     return Steps(plan.world_size, workload.batch_size, tuple(everything))
 
 
-def check_sequences(plan: ShardingPlan) -> None:
-    """Raises UserError for sequence tables under a scheme that pools, or beside pooled tables."""
-    kinds = {table.pooling == "none" for table in plan.tables}
-    if kinds == {True, False}:
-        names = ", ".join(table.name for table in plan.tables if table.pooling == "none")
+def check_kinds(tables: Sequence[Table]) -> None:
+    """Raises UserError for sequence tables beside pooled ones, or of several dimensions: TorchRec's EmbeddingCollection has neither."""
+    sequences = [table for table in tables if table.pooling == "none"]
+    if sequences and len(sequences) < len(tables):
+        names = ", ".join(table.name for table in sequences)
         raise UserError("a model's tables are all pooled or all sequences", where="tables", given=f"sequences {names} beside pooled tables")
+    if len({table.dim for table in sequences}) > 1:
+        given = ", ".join(f"{table.name} {table.dim}" for table in sequences)
+        raise UserError("all tables of sequences have one embedding dimension", where="tables", given=given)
+
+
+def check_sequences(plan: ShardingPlan) -> None:
+    """Raises UserError for sequence tables under a scheme that pools, and for what `check_kinds` refuses."""
+    check_kinds(plan.tables)
     for table, placement in zip(plan.tables, plan.placements):
         if table.pooling == "none" and not scheme_of(placement).sequences:
             raise UserError(

@@ -13,8 +13,8 @@ from recsys_lab.tables.spec import READ_BYTES, STORED_BYTES
 Size = TypeVar("Size", int, np.ndarray)
 
 #: Optimizer state, in FP32 elements: per weight, and per row of a table (or of a column shard of it).
-STATE_PER_WEIGHT = {"sgd": 0, "adagrad": 1, "row_wise_adagrad": 0, "adam": 2}
-STATE_PER_ROW = {"sgd": 0, "adagrad": 0, "row_wise_adagrad": 1, "adam": 0}
+STATE_PER_WEIGHT = {"sgd": 0, "adagrad": 1, "row_wise_adagrad": 0, "adam": 2, "lamb": 2}
+STATE_PER_ROW = {"sgd": 0, "adagrad": 0, "row_wise_adagrad": 1, "adam": 0, "lamb": 0}
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Workload:
         dense_parameters: of the dense arch.
         forward_flops_per_sample, backward_flops_per_sample: of the dense arch.
         activation_bytes_per_sample: of the dense arch.
-        sparse_optimizer: sgd, adagrad, row_wise_adagrad or adam.
+        sparse_optimizer: sgd, adagrad, row_wise_adagrad, adam or lamb.
         dense_optimizer: of the dense arch.
         lengths: L, look-ups a sample by table; needed of sequence tables only.
         towers: the model's tower modules, in the order of its towers; none where rows pass through.

@@ -198,4 +198,17 @@ def _adam(weight: Tensor, grad: Tensor, state: dict[str, Tensor], step: int) -> 
         weight[row] -= LR * math.sqrt(1 - 0.999**step) / (1 - 0.9**step) * mean[row] / (square[row].sqrt() + EPS)
 
 
-UPDATES = {"sgd": _sgd, "adagrad": _adagrad, "row_wise_adagrad": _row_wise_adagrad, "adam": _adam}
+def _lamb(weight: Tensor, grad: Tensor, state: dict[str, Tensor], step: int) -> None:
+    mean = state.setdefault("exp_avg", torch.zeros_like(weight))
+    square = state.setdefault("exp_avg_sq", torch.zeros_like(weight))
+    for row in range(len(weight)):
+        g = grad[row]
+        if (g == 0).all():
+            continue
+        mean[row] = 0.9 * mean[row] + 0.1 * g
+        square[row] = 0.999 * square[row] + 0.001 * g**2
+        direction = mean[row] / (1 - 0.9**step) / ((square[row] / (1 - 0.999**step)).sqrt() + EPS)
+        weight[row] -= LR * weight[row].norm() / direction.norm() * direction
+
+
+UPDATES = {"lamb": _lamb, "sgd": _sgd, "adagrad": _adagrad, "row_wise_adagrad": _row_wise_adagrad, "adam": _adam}

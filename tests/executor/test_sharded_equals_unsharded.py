@@ -30,8 +30,8 @@ def check(ranks: list[Outcome], reference: Outcome, what: str, columns_cut: bool
     torch.testing.assert_close(logits, reference.logits, rtol=1e-5, atol=1e-6, msg=lambda m: f"{what}, logits: {m}")
     for outcome in ranks:
         close(outcome.dense_grads, reference.dense_grads, f"{what}, dense gradients")
-        if optimizer == "row_wise_adagrad" and columns_cut:
-            continue  # one state a row of each column shard: inherently another optimizer than on the whole row
+        if optimizer in ("row_wise_adagrad", "lamb") and columns_cut:
+            continue  # one state, or norm, a row of each column shard: inherently another optimizer than on the whole row
         close(outcome.tables_after_one, reference.tables_after_one, f"{what}, tables after one step")
         close(outcome.tables, reference.tables, f"{what}, tables after {STEPS} steps")
         close(outcome.dense, reference.dense, f"{what}, dense part after {STEPS} steps")

@@ -16,13 +16,13 @@ def of_torch(weight: torch.Tensor, lookups: Lookups, grad: torch.Tensor, rule: R
 
 
 @pytest.mark.parametrize("updated", [of_torch, pytest.param(update, marks=native)], ids=["torch", "native"])
-@pytest.mark.parametrize("name", ["adam", "sgd", "adagrad", "row_wise_adagrad"])
+@pytest.mark.parametrize("name", ["adam", "lamb", "sgd", "adagrad", "row_wise_adagrad"])
 @pytest.mark.parametrize("decay", [0.0, 0.5])
 def test_a_row_whose_gradient_is_zero_rests_whatever_its_momentum(updated, name: str, decay: float) -> None:
     """Row 0 has gradients that cancel, row 1 has none, and row 2 moves."""
     weight = torch.ones(3, 4)
     states = {
-        "adam": {"state": torch.full((3, 4), 2.0), "squares": torch.full((3, 4), 9.0)},
+        **dict.fromkeys(("adam", "lamb"), {"state": torch.full((3, 4), 2.0), "squares": torch.full((3, 4), 9.0)}),
         "adagrad": {"state": torch.full((3, 4), 9.0)},
         "row_wise_adagrad": {"state": torch.full((3,), 9.0)},
     }.get(name, {})
@@ -31,6 +31,27 @@ def test_a_row_whose_gradient_is_zero_rests_whatever_its_momentum(updated, name:
     updated(weight, Lookups(torch.tensor([0, 0, 2])), grad, Rule(name, 0.1, weight_decay=decay, step=3), **states)
     assert (weight[:2] == 1).all() and (weight[2] != 1).all()
     assert all((state[:2] == before[key][:2]).all() and (state[2] != before[key][2]).all() for key, state in states.items())
+
+
+def test_a_step_of_lamb_by_hand() -> None:
+    """First steps of rows (3, 4), as long as 5, and (0, 0). Without decay the direction is the gradient's signs, sqrt(2) long."""
+    weight, states = torch.tensor([[3.0, 4.0], [0.0, 0.0]]), {"state": torch.zeros(2, 2), "squares": torch.zeros(2, 2)}
+    lookups, grad = Lookups(torch.tensor([0, 1])), torch.tensor([[2.0, -7.0], [1.0, 1.0]])
+    update(weight, lookups, grad, Rule("lamb", 0.1), **states)
+    side = 0.1 * 5 / 2**0.5
+    torch.testing.assert_close(weight, torch.tensor([[3 - side, 4 + side], [-0.1, -0.1]]))
+    torch.testing.assert_close(states["state"], 0.1 * grad)
+    torch.testing.assert_close(states["squares"], 0.001 * grad**2)
+    decayed = torch.tensor([[3.0, 4.0]])  # direction (1, -1) + 0.5 (3, 4) = (2.5, 1)
+    update(
+        decayed,
+        Lookups(torch.tensor([0])),
+        grad[:1],
+        Rule("lamb", 0.1, weight_decay=0.5),
+        state=torch.zeros(1, 2),
+        squares=torch.zeros(1, 2),
+    )
+    torch.testing.assert_close(decayed, torch.tensor([[3.0, 4.0]]) - 0.1 * 5 / 7.25**0.5 * torch.tensor([[2.5, 1.0]]))
 
 
 @native
@@ -62,11 +83,11 @@ def test_an_id_beyond_the_second_table_is_no_row_though_the_first_is_as_long(wro
 
 
 @pytest.mark.parametrize("updated", [of_torch, pytest.param(update, marks=native)], ids=["torch", "native"])
-@pytest.mark.parametrize("name", ["adam", "sgd", "adagrad", "row_wise_adagrad"])
+@pytest.mark.parametrize("name", ["adam", "lamb", "sgd", "adagrad", "row_wise_adagrad"])
 @pytest.mark.parametrize("ids", [[], [0, 0]], ids=["no ids", "gradients that cancel"])
 def test_an_update_that_touches_no_row_changes_nothing(updated, name: str, ids: list[int]) -> None:
-    weight, shape = torch.ones(3, 20), {"adam": (3, 20), "adagrad": (3, 20), "row_wise_adagrad": (3,)}.get(name)
-    states = {} if shape is None else {"state": torch.ones(shape)} | ({"squares": torch.ones(shape)} if name == "adam" else {})
+    weight, shape = torch.ones(3, 20), {"adam": (3, 20), "lamb": (3, 20), "adagrad": (3, 20), "row_wise_adagrad": (3,)}.get(name)
+    states = {} if shape is None else {"state": torch.ones(shape)} | ({"squares": torch.ones(shape)} if name in ("adam", "lamb") else {})
     grad = torch.tensor([[1.0], [-1.0]]).expand(2, 20).contiguous()[: len(ids)]
     updated(weight, Lookups(torch.tensor(ids, dtype=torch.int64)), grad, Rule(name, 0.1, weight_decay=0.5, step=3), **states)
     assert (weight == 1).all() and all((state == 1).all() for state in states.values())

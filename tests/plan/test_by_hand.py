@@ -25,7 +25,8 @@ from tests.plan.test_memory import cluster
 
 
 @pytest.mark.parametrize(
-    ("name", "of_table", "of_dense"), [("sgd", 0, 8), ("adagrad", 4 * 12, 12), ("row_wise_adagrad", 4 * 3, 8), ("adam", 8 * 12, 16)]
+    ("name", "of_table", "of_dense"),
+    [("sgd", 0, 8), ("adagrad", 4 * 12, 12), ("row_wise_adagrad", 4 * 3, 8), ("adam", 8 * 12, 16), ("lamb", 8 * 12, 16)],
 )
 def test_optimizers_keep_state_a_weight_or_a_row(name: str, of_table: int, of_dense: int) -> None:
     """Of 3 rows of 4; of the dense part with its weights and gradients in FP32."""
@@ -299,5 +300,5 @@ def test_column_shards_of_sequences_have_one_width() -> None:
     assert column_wise.check_execution is not None
     column_wise.check_execution([(tables[0], of[0])])
     column_wise.check_execution([(TABLES[0], of[0]), (TABLES[2], of[1])])  # pooled ones may differ
-    with pytest.raises(UserError, match="one width for all sequence tables; given 4, 8"):
+    with pytest.raises(UserError, match="one width for the column shards of all tables of sequences; given 4, 8"):
         column_wise.check_execution(list(zip(tables, of)))

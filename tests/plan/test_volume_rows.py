@@ -29,7 +29,7 @@ from tests.ranks import run_ranks
 BATCH, DIM = 12, 8
 #: Of each table: rows and look-ups a batch of each row, in each tier. Every batch divides evenly over its samples.
 TIERS = {"t0": ((4, 9), (8, 6), (24, 1)), "t1": ((2, 12), (5, 12), (36, 1)), "t2": ((0, 0), (0, 0), (24, 2))}
-SEQUENCES = [("row_wise",), ("table_wise",), ("data_parallel",), ("row_wise", "table_wise", "data_parallel")]
+SEQUENCES = [("row_wise",), ("table_wise",), ("column_wise",), ("data_parallel",), ("row_wise", "column_wise", "data_parallel")]
 register()
 
 

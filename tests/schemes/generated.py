@@ -12,6 +12,9 @@ import torch.distributed as dist
 from torch import nn
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
+from recsys_lab.config.choices import composed
+from recsys_lab.config.command_line import CONF
+from recsys_lab.config.schema import build
 from recsys_lab.errors import UserError
 from recsys_lab.executor.groups import close_groups
 from recsys_lab.executor.recorded import start_recording, stop_recording
@@ -21,9 +24,14 @@ from recsys_lab.plan.lower import lower
 from recsys_lab.plan.scheme import Scheme, known_schemes, schemes_of
 from recsys_lab.plan.validate import validate
 from recsys_lab.precision import Precision
-from recsys_lab.tables import AccessStatistics, Table, TableAccess
+from recsys_lab.schemes.whole.placement import COLUMN_WISE, in_columns
+from recsys_lab.sharders.base import PlanInputs
+from recsys_lab.sharders.dmt import DMT
+from recsys_lab.sharders.neo import Neo4D
+from recsys_lab.sharders.torchrec import TorchRec
+from recsys_lab.tables import AccessStatistics, Table, TableAccess, power_law_access
 from tests.executor.reference import Concat, Outcome, samples, train_unsharded
-from tests.executor.sharded import hot_rows_of, train
+from tests.executor.sharded import hot_rows_of, small_cluster, train
 from tests.executor.test_sharded_equals_unsharded import check
 from tests.plan.plans import FP32, SCHEMES, workload
 from tests.plan.test_volume import in_order_of_kind
@@ -32,12 +40,14 @@ from tests.ranks import run_ranks
 #: Rows that no number of ranks divides, fewer rows than ranks, two widths, and two features on one table.
 POOLED = (Table("odd", 11, 16, ("f_odd",)), Table("tiny", 3, 8, ("f_tiny",)), Table("shared", 30, 16, ("f_left", "f_right")))
 SEQUENCES = tuple(replace(table, dim=16, pooling="none") for table in POOLED)
-OPTIMIZERS = ("sgd", "adagrad", "row_wise_adagrad", "adam")
+OPTIMIZERS = ("sgd", "adagrad", "row_wise_adagrad", "adam", "lamb")
 STEPS, ROWS, DENSE, BATCH = 4, 12, 3, 6
 
 
 @dataclass(frozen=True)
 class Case:
+    """`scheme`: of its tables, or of sequences that a sharder has placed the first one's."""
+
     scheme: str
     plan: ShardingPlan
 
@@ -46,7 +56,7 @@ class Case:
         return self.plan.tables[0].pooling
 
     def __str__(self) -> str:
-        return f"{self.scheme} {self.pooling} {self.plan.hosts}x{self.plan.ranks_per_host} {self.plan.permute}"
+        return f"{self.plan.sharder} {self.scheme} {self.pooling} {self.plan.hosts}x{self.plan.ranks_per_host} {self.plan.permute}"
 
 
 def cases(scheme: Scheme, hosts: int, ranks_per_host: int) -> Iterator[Case]:
@@ -64,6 +74,19 @@ def cases(scheme: Scheme, hosts: int, ranks_per_host: int) -> Iterator[Case]:
 
 def all_cases(hosts: int, ranks_per_host: int) -> list[Case]:
     return [case for scheme in SCHEMES.values() for case in cases(scheme, hosts, ranks_per_host)]
+
+
+def planned_sequences(hosts: int, ranks_per_host: int) -> list[Case]:
+    """Sequences as every sharder that takes them plans them, and by columns: in any order, and two shards of a table on one rank."""
+    access = AccessStatistics({table.name: power_law_access(table.name, table.rows, 3.0, 1.1) for table in SEQUENCES})
+    work = workload(lengths={table.name: 3.0 for table in SEQUENCES})
+    inputs = PlanInputs(SEQUENCES, access, small_cluster(hosts, ranks_per_host), FP32, work)
+    sharders = [build(composed("sharder", name).planner) for name in sorted(path.stem for path in (CONF / "sharder").glob("*.yaml"))]
+    column_wise = [TorchRec(force={"*": "column_wise"}), TorchRec(force={"odd": "column_wise"}), Neo4D(schemes=["column_wise"])]
+    plans = [sharder.plan(inputs) for sharder in [*sharders, *column_wise] if not isinstance(sharder, DMT)]
+    met = [in_columns(t, COLUMN_WISE, [(2 - n, *cols) for cols in ((0, 8), (8, 16))]) for n, t in enumerate(SEQUENCES)]
+    plans.append(ShardingPlan("by_hand", hosts, ranks_per_host, SEQUENCES, tuple(met)))
+    return [Case(plan.placements[0].scheme, plan) for plan in dict.fromkeys(plans)]
 
 
 def check_plans(checked: Sequence[Case]) -> None:
@@ -96,7 +119,7 @@ def check_equality(checked: Sequence[Case]) -> None:
 
 def _modules(checked: Sequence[Case]) -> list[str]:
     """By importing which a process knows the schemes, also those outside recsys_lab."""
-    return sorted({known_schemes()[case.scheme].execution.partition(":")[0] for case in checked})
+    return sorted({scheme.execution.partition(":")[0] for case in checked for scheme in schemes_of(case.plan)})
 
 
 def _train_all(plans: Sequence[tuple[ShardingPlan, str]], batches: dict, modules: list[str]) -> list[Outcome]:

@@ -7,8 +7,9 @@ import pytest
 from recsys_lab.executor.execution import execution_of
 from recsys_lab.executor.recorded import register
 from recsys_lab.plan.explain import explain
+from recsys_lab.plan.validate import validate
 from tests.plan.plans import COMMS, SCHEMES, UNLIKE
-from tests.schemes.generated import all_cases, check_equality, check_plans, check_volume
+from tests.schemes.generated import all_cases, check_equality, check_plans, check_volume, planned_sequences
 
 SHAPES = [(1, 2), (2, 2), (1, 4), (4, 1)]
 register()  # before a rank joins its process group
@@ -28,13 +29,20 @@ def test_its_execution_is_there(name: str) -> None:
     assert callable(execution_of(SCHEMES[name]).run)
 
 
+def test_sequences_have_every_sharder_but_towers() -> None:
+    plans = [case.plan for case in planned_sequences(2, 2)]
+    for plan in plans:
+        validate(plan)
+    assert {plan.sharder for plan in plans} == {"torchrec", "torchrec_row_wise", "neo_4d", "flexshard_2tier", "flexshard_3tier", "by_hand"}
+
+
 def test_training_equals_the_unsharded_model() -> None:
-    check_equality(all_cases(2, 2))
+    check_equality(all_cases(2, 2) + planned_sequences(2, 2))
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: f"{s[0]}x{s[1]}")
 def test_recorded_collectives_equal_the_steps(shape: tuple[int, int]) -> None:
-    check_volume(all_cases(*shape))
+    check_volume(all_cases(*shape) + (planned_sequences(*shape) if shape == (2, 2) else []))
 
 
 @pytest.mark.parametrize("precision", [COMMS, UNLIKE], ids=lambda p: p.name)

@@ -12,6 +12,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.experiment import of_words
 from recsys_lab.plan.serialise import load_plan
 from recsys_lab.sharders.dmt.partition_file import Partition
+from recsys_lab.tables import Table
 from tests.end_to_end.lines import line, result
 
 FEW = ("data.rows_train=2000", "data.rows_validation=500", "data.rows_test=0", "data.batch_size=256", "trainer.max_steps=5")
@@ -53,3 +54,5 @@ def test_a_sequence_model_has_no_towers(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no tower modules.*2 towers for.*a sharder without tower modules") as refusal:
         experiment.model.build((), 0, torch.device("meta"), (("a",), ("b",)))
     assert "\n" not in str(refusal.value)
+    with pytest.raises(UserError, match="compress pooled rows, and it reads sequences.*sharder=torchrec"):
+        experiment.model.build((Table("item", 5, 8, ("a",), "none"),), 0, torch.device("meta"), (("a",),))

@@ -11,8 +11,12 @@ from hypothesis import strategies as st
 
 from recsys_lab.cluster import Cluster, Device, Link
 from recsys_lab.errors import UserError
-from recsys_lab.plan import Workload
+from recsys_lab.plan import ShardingPlan, Workload
+from recsys_lab.plan.lower import lower
+from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.precision import Precision
+from recsys_lab.schemes.row_blocks.placement import in_row_blocks
+from recsys_lab.schemes.whole.placement import in_columns
 from recsys_lab.sharders.flexshard.bandwidths import Bandwidths
 from recsys_lab.sharders.flexshard.costs import (
     REPLICA_MULTIPLIER,
@@ -25,6 +29,8 @@ from recsys_lab.sharders.flexshard.costs import (
     row_sharding,
     setting_of,
 )
+from recsys_lab.tables import Table
+from tests.plan.plans import FP32, access, workload
 from tests.sharders.flexshard_cases import PAPER, settings_of
 
 STRATEGIES = (row_sharding, column_sharding, replication, flex)
@@ -53,6 +59,24 @@ def test_tables_2_and_3(strategy, static, ids, rows, dynamic, dynamic_s, static_
     assert cost.dynamic_memory_bytes == pytest.approx(dynamic)
     assert cost.dynamic_communication_ms == pytest.approx(1e3 * dynamic_s)
     assert cost.static_communication_ms == pytest.approx(1e3 * static_s)
+
+
+@pytest.mark.parametrize(("strategy", "scheme"), [(row_sharding, "row_wise"), (column_sharding, "column_wise")])
+def test_steps_of_sequences_are_the_tables(strategy, scheme: str) -> None:
+    """Of a table over all ranks, in blocks of rows or 2 columns each. What arrives at a rank, sends for it and fills it: tables 2 and 3."""
+    table, ranks, work = Table("t", 40, 8, ("a",), "none"), range(4), workload(6, 0, lengths={"t": 5.0}, activation_bytes_per_sample=0.0)
+    columns = in_columns(table, scheme, [(rank, 2 * rank, 2 * rank + 2) for rank in ranks])
+    plan = ShardingPlan("by_hand", 2, 2, (table,), (columns if scheme == "column_wise" else in_row_blocks(table, ranks),))
+    setting = replace(PAPER, hosts=2, ranks_per_host=2, batch_size=6, bandwidths=Bandwidths(1.0, 1.0, 1.0, 1.0))
+    cost = strategy(40, 8, 5.0, setting)
+    steps = {step.name.removeprefix(f"{scheme}."): step for step in lower(plan, access((table,), {"a": 5}), FP32, work).steps}
+    travels = [steps[name].bytes_of_rank for name in ("output.all_to_all", "gradient.all_to_all")]
+    assert steps["input.ids"].bytes_of_rank == (8 * cost.input_ids,)
+    assert steps["lookup"].bytes_of_rank == (4 * 8 * cost.rows_accessed,)
+    assert 1e3 * sum(size for (size,) in travels) / 1e9 == pytest.approx(cost.dynamic_communication_ms)
+    memory = bytes_of_ranks(plan, work)
+    assert set(memory.weights) == {cost.static_memory_bytes}
+    assert set(memory.buffers) == {2 * cost.dynamic_memory_bytes}, "ours has the gradients beside what the paper counts"
 
 
 @given(settings_of(), st.lists(st.floats(0, 2), min_size=1, max_size=20))

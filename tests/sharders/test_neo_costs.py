@@ -8,8 +8,10 @@ import pytest
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.sharders.neo.choose import cheapest_cuts, smallest
-from recsys_lab.sharders.neo.costs import Cost, all_to_all_ms, in_host_ms, latency_ms, peers_ms, ring_ms
+from recsys_lab.sharders.neo.costs import Cost, Setting, Weights, all_to_all_ms, cost_of_shard, in_host_ms, latency_ms, peers_ms, ring_ms
 from recsys_lab.sharders.neo.cuts import Cut, Piece, Size
+from recsys_lab.tables import Table
+from tests.plan.plans import FP32, access
 from tests.simulate.clusters import cluster
 
 MB = 1e6
@@ -44,6 +46,17 @@ def test_a_ring_waits_for_the_slower_of_its_links() -> None:
     slow_near = links(2, 4, near=1.0, far=10.0, near_ring=5.0, far_ring=500.0)
     assert ring_ms(800 * MB, slow_near) == pytest.approx(700 / 5)
     assert all_to_all_ms(800 * MB, slow_near) == pytest.approx(300 / 1)
+
+
+@pytest.mark.parametrize(("pooling", "vectors_ms"), [("sum", 0.5 * 2 * 60 * 8 * 8 / 200e6), ("none", 0.5 * 2 * 60 * 3 * 8 * 8 / 2 / 100e6)])
+def test_rows_in_a_host_and_copies_across_hosts_by_hand(pooling: str, vectors_ms: float) -> None:
+    """10 rows of 8, three look-ups a sample, 60 samples a rank of 2 x 2. A rank of the host has five rows, and half of all look-ups."""
+    table, on = Table("t", 10, 8, ("a",), pooling), links(2, 2, near=100.0, far=10.0, near_ring=200.0, far_ring=20.0)
+    cost = cost_of_shard(table, "flexshard", 0.5, 8, Setting(access((table,), {"a": 3}), on, FP32, 60, Weights()))
+    looked_up = 2 * 60 * 3 / 2
+    ids_ms, averaged_ms = 0.5 * (8 * looked_up + 4 * 2 * 60) / 100e6, 2 * 5 * 8 * 4 / 2 / 20e6
+    assert cost.communication == pytest.approx(ids_ms + vectors_ms + averaged_ms + latency_ms(on))
+    assert cost.load == pytest.approx((looked_up + 5) * 8 * 4 / (on.device.memory_bandwidth_gb_s * 1e6))
 
 
 def cut(*pieces: tuple[float, int], scheme: str = "table_wise", passing: int = 0) -> Cut:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.neo import Neo4D, Reasons
 from recsys_lab.sharders.neo.assign import room_of_rank
 from recsys_lab.sharders.neo.bound import bound_of_placement, bound_of_plans
-from recsys_lab.sharders.neo.choose import LIMITS
+from recsys_lab.sharders.neo.choose import LIMITS, with_one_width
 from recsys_lab.sharders.neo.costs import Cost, RankCosts, Setting, Weights
 from recsys_lab.sharders.neo.cuts import Cut, Piece, Size, _widths, column_ranges, cuts_of
 from recsys_lab.sharders.neo.levels import SCHEMES
@@ -56,10 +57,11 @@ def test_ranges_of_columns_are_multiples_of_what_kernels_read_at_once() -> None:
     ("pooling", "schemes"),
     [
         ("sum", {"table_wise": (1, [8]), "table_row_wise": (2, [8]), "table_column_wise": (2, [8]), "column_wise": (1, [4, 4]),
-            "grid_shard": (2, [4, 4]), "row_wise": (4, [8]), "data_parallel": (4, [8])}),
+            "grid_shard": (2, [4, 4]), "row_wise": (4, [8]), "data_parallel": (4, [8]), "flexshard": (4, [8])}),
         ("mean", {"table_wise": (1, [8]), "table_row_wise": (2, [8]), "table_column_wise": (2, [8]), "column_wise": (1, [4, 4]),
-            "row_wise": (4, [8]), "data_parallel": (4, [8])}),
-        ("none", {"table_wise": (1, [8]), "row_wise": (4, [8]), "data_parallel": (4, [8])}),
+            "row_wise": (4, [8]), "data_parallel": (4, [8]), "flexshard": (4, [8])}),
+        ("none", {"table_wise": (1, [8]), "column_wise": (1, [4, 4]), "row_wise": (4, [8]), "data_parallel": (4, [8]),
+            "flexshard": (4, [8])}),
     ],
 )  # fmt: skip
 def test_cuts_of_a_table(pooling: str, schemes: dict[str, tuple[int, list[int]]]) -> None:
@@ -68,7 +70,7 @@ def test_cuts_of_a_table(pooling: str, schemes: dict[str, tuple[int, list[int]]]
     assert {cut.scheme: (cut.holders, [piece.cols for piece in cut.pieces]) for cut in cuts} == schemes
     assert {piece.table for cut in cuts for piece in cut.pieces} == {3}
     assert {cut.scheme for cut in cuts if cut.of_hosts} == {*schemes} & {"table_row_wise", "table_column_wise", "grid_shard"}
-    assert {cut.scheme for cut in cuts if cut.of_all} == {"row_wise", "data_parallel"}
+    assert {cut.scheme for cut in cuts if cut.of_all} == {"row_wise", "data_parallel", "flexshard"}
 
 
 def test_bytes_of_the_busiest_holder_of_a_piece() -> None:
@@ -183,10 +185,26 @@ def test_pieces_as_placements() -> None:
     assert of("row_wise", []).scheme == "row_wise" and of("data_parallel", []).shards == (block((0, 1, 2, 3), (0, 10), (0, 8)),)
 
 
+def test_column_pieces_of_sequences_have_one_width() -> None:
+    sequence, longer = replace(TABLE, pooling="none"), replace(TABLE, pooling="none", dim=24)
+    where = [(Piece(0, 4, Cost(), Size()), 2)] * 2
+    met = placements_of(sequence, Cut("column_wise", 1, tuple(piece for piece, _ in where)), where, small_cluster(2, 2))
+    assert met.shards == (Shard((2,), 0, 10, 0, 4), Shard((2,), 0, 10, 4, 8)), "pieces that met stay apart"
+    whole, rows = of("table_wise", [(8, 3)]), of("row_wise", [])
+    assert exchanged_together([sequence] * 3, [whole, met, rows]) == (whole, met, rows)
+    work, wide = workload(8, lengths={"t": 3.0}), setting(longer, 2, 8)
+    cuts = cuts_of(0, longer, ["table_wise", "column_wise"], wide, work)
+    assert {(len(c.pieces), c.pieces[0].cols) for c in cuts} == {(1, 24), (2, 12), (3, 8), (6, 4)}, "24 columns in four pieces are uneven"
+    assert [[(len(c.pieces), c.pieces[0].cols) for c in one] for (one,) in with_one_width([cuts])] == [
+        [(1, 24), (6, 4)], [(1, 24), (3, 8)], [(1, 24), (2, 12)],
+    ]  # fmt: skip
+    assert with_one_width([cuts[:1]]) == [[cuts[:1]]]
+
+
 def test_whole_tables_are_exchanged_with_those_cut_by_columns() -> None:
     whole, columns, rows = of("table_wise", [(8, 3)]), of("column_wise", [(4, 2), (4, 1)]), of("row_wise", [])
-    assert exchanged_together([whole, rows]) == (whole, rows)
-    assert [p.scheme for p in exchanged_together([whole, columns, rows])] == ["column_wise", "column_wise", "row_wise"]
+    assert exchanged_together([TABLE], [whole, rows]) == (whole, rows)
+    assert [p.scheme for p in exchanged_together([TABLE], [whole, columns, rows])] == ["column_wise", "column_wise", "row_wise"]
 
 
 def test_ranks_wait_for_the_slowest_of_each_exchange_and_of_all_look_ups() -> None:

@@ -10,12 +10,14 @@ import pytest
 import torch
 from torchrec.distributed.planner.proposers import GreedyProposer
 from torchrec.modules.embedding_configs import DataType, PoolingType
+from torchrec.modules.embedding_modules import EmbeddingCollection
 from torchrec.optim.rowwise_adagrad import RowWiseAdagrad
 
 from recsys_lab.errors import UserError
 from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.torchrec import TorchRec, planner, search
+from recsys_lab.sharders.torchrec.columns import exchangeable
 from recsys_lab.sharders.torchrec.planner import Search, _check_possible, _does_not_fit, _search_of
 from recsys_lab.tables import Table
 from tests.plan.plans import FP32, workload
@@ -103,7 +105,13 @@ def test_what_torchrec_is_told_of_the_tables(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("sgd", torch.optim.SGD), ("adagrad", torch.optim.Adagrad), ("adam", torch.optim.Adam), ("row_wise_adagrad", RowWiseAdagrad)],
+    [
+        ("sgd", torch.optim.SGD),
+        ("adagrad", torch.optim.Adagrad),
+        ("adam", torch.optim.Adam),
+        ("lamb", torch.optim.Adam),
+        ("row_wise_adagrad", RowWiseAdagrad),
+    ],
 )
 def test_torchrec_counts_the_state_of_the_optimizer(name: str, kind: type) -> None:
     model = search._Model(TWO, name)
@@ -198,5 +206,33 @@ def test_types_that_a_pooling_may_have(pooling: str, types: list[str] | None) ->
     _check_possible(replace(table(), pooling=pooling), types)
     with pytest.raises(UserError, match="table t: TorchRec computes mean pooling wrongly under grid_shard"):
         _check_possible(replace(table(), pooling="mean"), ["grid_shard"])
-    with pytest.raises(UserError, match=r"pooled tables only; given pooling none"):
-        _check_possible(replace(table(), pooling="none"), types)
+
+
+def test_tables_of_sequences_are_an_embedding_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(search.EmbeddingShardingPlanner, "plan", lambda _, model, sharders: told.extend([model, *sharders]) or _no_plan())
+    histories = (replace(table(), pooling="none"),)
+    inputs = PlanInputs(histories, counted(t=5.0), cluster(1, 2), FP32, workload())
+    assert search._placements(_search_of(inputs, {"t": None}, {"t": 4})) is None
+    model, sharder = told
+    assert isinstance(model.tables, EmbeddingCollection) and sharder.module_type is EmbeddingCollection
+    assert sharder.sharding_types("cuda") == ["data_parallel", "table_wise", "column_wise", "row_wise"]
+    assert [sharder.compute_kernels(kind, "cuda") for kind in ("data_parallel", "row_wise")] == [["dense"], ["fused"]]
+
+
+def _no_plan() -> Any:
+    raise search.PlannerError("no")
+
+
+def test_column_shards_of_sequences_have_the_narrowest_width_of_any() -> None:
+    histories = tuple(replace(table(), name=name, pooling="none") for name in "abc")
+    assert exchangeable(histories, {"a": 16, "b": 4, "c": 8}) == {"a": 4, "b": 4, "c": 4}
+    assert exchangeable(TWO, {"a": 16, "b": 4}) == {"a": 16, "b": 4}
+
+
+@pytest.mark.parametrize("types", [None, ["column_wise"], ["grid_shard", "row_wise"]])
+def test_types_that_sequences_may_have(types: list[str] | None) -> None:
+    sequence = replace(table(), pooling="none")
+    _check_possible(sequence, types)
+    with pytest.raises(UserError, match="grid_shard; allowed: data_parallel, table_wise, column_wise, row_wise"):
+        _check_possible(sequence, ["table_row_wise", "grid_shard"])

@@ -14,7 +14,7 @@ __all__ = ["COLUMN_WISE", "SCHEMES", "TABLE_COLUMN_WISE", "TABLE_WISE"]
 
 
 TABLE_TRAVELS = "ids to its rank, pooled rows back, by all-to-all"
-COLUMNS_TRAVEL = "ids to each column shard's rank, pooled columns back, by all-to-all"
+COLUMNS_TRAVEL = "ids to each column shard's rank, columns back, by all-to-all"
 HOST_COLUMNS_TRAVEL = "ids to each column shard's rank on one host, pooled columns back, by all-to-all"
 
 

@@ -47,8 +47,8 @@ def check_execution(members: Placed) -> None:
     widths = {shard.cols for table, placement in members if table.pooling == "none" for shard in placement.shards}
     if len(widths) > 1 and members[0][1].scheme == COLUMN_WISE:
         raise UserError(
-            "TorchRec wants column shards of one width for all sequence tables",
+            "TorchRec has one width for the column shards of all tables of sequences",
             where=COLUMN_WISE,
             given=", ".join(map(str, sorted(widths))),
-            remedy="cut their rows instead",
+            remedy="sharder=torchrec or sharder=neo_4d plans them so",
         )

@@ -59,7 +59,7 @@ def priced_plan(
     for piece, number in [*zip(of_hosts, hosts), *zip(of_ranks, ranks)]:
         where.setdefault(piece.table, []).append((piece, number))
     placements = [placements_of(table, cut, where.get(index, []), cluster) for index, (table, cut) in enumerate(zip(tables, cuts))]
-    plan = ShardingPlan("neo_4d", cluster.hosts, cluster.ranks_per_host, tables, exchanged_together(placements))
+    plan = ShardingPlan("neo_4d", cluster.hosts, cluster.ranks_per_host, tables, exchanged_together(tables, placements))
     bound_of_pieces = bound_of_placement([piece.cost_ms for piece in of_ranks], [cost.total for cost in costs])
     pieces = len(everywhere) + len(of_hosts) + len(of_ranks)
     return PricedPlan(

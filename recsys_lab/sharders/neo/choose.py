@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from recsys_lab.schemes.whole import COLUMN_WISE
 from recsys_lab.sharders.neo.cuts import Cut, Size
 
 #: Limits that are tried, as shares of what a rank would cost if all were even. Small pieces balance better, and cost more in all.
 LIMITS = (float("inf"), 1.0, 1 / 2, 1 / 4, 1 / 8)
 #: Blocks of rows are rounded up, and each shard of columns has a state a row under some optimizers.
 MORE_BYTES = 1.1
+
+
+def with_one_width(options: Sequence[Sequence[Cut]]) -> list[list[list[Cut]]]:
+    """`options` of tables of sequences, once for each width that column pieces may have: TorchRec has one width for all of them."""
+    widths = {cut.pieces[0].cols for cuts in options for cut in cuts if cut.scheme == COLUMN_WISE}
+    by_width = [[[c for c in cuts if c.scheme != COLUMN_WISE or c.pieces[0].cols == width] for cuts in options] for width in sorted(widths)]
+    return by_width or [[list(cuts) for cuts in options]]
 
 
 def cheapest_cuts(options: Sequence[Sequence[Cut]], limit_ms: float, room: Size) -> list[Cut]:

@@ -17,6 +17,7 @@ from recsys_lab.precision import Precision
 from recsys_lab.schemes.in_host import GRID_SHARD, TABLE_ROW_WISE
 from recsys_lab.schemes.replicated import DATA_PARALLEL
 from recsys_lab.schemes.row_blocks import ROW_WISE
+from recsys_lab.schemes.tiers import FLEXSHARD
 from recsys_lab.tables import AccessStatistics, Table
 from recsys_lab.tables.spec import ELEMENT_BYTES, READ_BYTES
 from recsys_lab.units import US_PER_MS, transfer_ms
@@ -84,6 +85,8 @@ def cost_of_shard(table: Table, scheme: str, rows: float, cols: float, setting: 
         size = table.rows * cols
         sync = ring_ms(2 * size * setting.precision.dense_comm_bytes, setting.cluster)
         return Cost(sync + latency_ms(setting.cluster), _read_ms((batch * length + table.rows) * cols * element, setting.cluster))
+    if scheme == FLEXSHARD:
+        return _within_hosts(table, rows, cols, setting)
     looked_up = ranks * batch * length * rows
     ids = looked_up * ID_BYTES + ranks * batch * len(table.features) * LENGTH_BYTES
     vectors = ranks * batch * setting.vectors(table) * cols * setting.both_ways_bytes  # of the samples of all ranks
@@ -95,6 +98,23 @@ def cost_of_shard(table: Table, scheme: str, rows: float, cols: float, setting: 
     else:
         moved += all_to_all_ms(vectors * (rows if scheme == ROW_WISE else 1.0), setting.cluster)
     return Cost(moved, _read_ms(looked_up * cols * element, setting.cluster))
+
+
+def _within_hosts(table: Table, rows: float, cols: float, setting: Setting) -> Cost:
+    """Every host has the table, cut by rows over its ranks. Gradients of all rows are averaged between peers, and all rows updated."""
+    cluster, precision = setting.cluster, setting.precision
+    samples = cluster.ranks_per_host * setting.batch_size
+    looked_up, held = samples * setting.access[table.name].mean_length * rows, table.rows * rows
+    ids = looked_up * ID_BYTES + samples * len(table.features) * LENGTH_BYTES
+    vectors = samples * setting.vectors(table) * cols * setting.both_ways_bytes
+    near = (cluster.ranks_per_host - 1) / cluster.ranks_per_host
+    if table.pooling == "none":  # all-to-all, as the ids
+        moved = transfer_ms(near * (ids + vectors * rows), cluster.intra_host.bandwidth_gb_s)
+    else:
+        moved = transfer_ms(near * ids, cluster.intra_host.bandwidth_gb_s) + in_host_ms(vectors, cluster)
+    averaged = 2 * held * cols * precision.dense_comm_bytes * (cluster.hosts - 1) / cluster.hosts
+    moved += transfer_ms(averaged, cluster.cross_host.around_gb_s) + latency_ms(cluster)
+    return Cost(moved, _read_ms((looked_up + held) * cols * READ_BYTES[table.dtype], cluster))
 
 
 @dataclass(frozen=True)
@@ -122,7 +142,7 @@ class RankCosts:
 
 
 def costs_of_ranks(plan: ShardingPlan, setting: Setting) -> RankCosts:
-    """Of any plan of TorchRec's schemes. An empty shard costs nothing."""
+    """Of any plan of `levels.SCHEMES`. An empty shard costs nothing."""
     load = np.zeros(plan.world_size)
     communication = {placement.scheme: np.zeros(plan.world_size) for placement in plan.placements}
     for table, placement in zip(plan.tables, plan.placements):

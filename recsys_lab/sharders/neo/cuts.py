@@ -10,10 +10,13 @@ from functools import cached_property
 from recsys_lab.plan import Workload
 from recsys_lab.schemes.in_host import GRID_SHARD
 from recsys_lab.schemes.replicated import DATA_PARALLEL
+from recsys_lab.schemes.row_blocks import ROW_WISE
+from recsys_lab.schemes.tiers import FLEXSHARD
 from recsys_lab.schemes.whole import TABLE_COLUMN_WISE
 from recsys_lab.sharders.neo.costs import Cost, Setting
 from recsys_lab.sharders.neo.levels import OF_ALL, OF_HOSTS, OF_SEQUENCES, RULES_OF_SCHEME
 from recsys_lab.tables import Table
+from recsys_lab.tables.remap import KEPT_IDS, kept_id_bytes
 
 #: Columns of a shard are a multiple of this: what FBGEMM's kernels read at once.
 UNIT = 4
@@ -86,17 +89,21 @@ class Cut:
 def cuts_of(index: int, table: Table, schemes: Sequence[str], setting: Setting, workload: Workload) -> list[Cut]:
     """All cuts of the table under `schemes` that TorchRec can run.
 
-    By columns they have 2, 3, 4, 6, 8, ... pieces, up to one a rank or a host.
+    By columns they have 2, 3, 4, 6, 8, ... pieces, up to one a rank or a host. Those of a sequence are equal.
     """
     cluster = setting.cluster
     cuts = []
     for scheme in schemes:
         if table.pooling == "none" and scheme not in OF_SEQUENCES or table.pooling == "mean" and scheme == GRID_SHARD:
             continue  # no exchange of sequences; TorchRec computes mean pooling wrongly under the grid
+        if scheme == FLEXSHARD and 1 in (cluster.hosts, cluster.ranks_per_host):
+            continue  # by rows on the one host, or data-parallel
         across, _ = RULES_OF_SCHEME[scheme]
         holders = cluster.ranks_per_host if scheme in OF_HOSTS else cluster.world_size if scheme in OF_ALL else 1
         members = cluster.hosts if scheme in OF_HOSTS else cluster.world_size
         for widths in _widths(table, members) if across == "column" else [[table.dim]]:
+            if table.pooling == "none" and len(set(widths)) > 1:
+                continue
             piece_of_width = {width: _piece(index, table, scheme, width, setting, workload) for width in set(widths)}
             cuts.append(Cut(scheme, holders, tuple(piece_of_width[width] for width in widths)))
     return cuts
@@ -124,7 +131,7 @@ def _piece(index: int, table: Table, scheme: str, cols: int, setting: Setting, w
     cluster, rows, width = setting.cluster, table.rows, cols
     _, within = RULES_OF_SCHEME[scheme]
     if within == "row":
-        rows = math.ceil(table.rows / (cluster.ranks_per_host if scheme in OF_HOSTS else cluster.world_size))
+        rows = math.ceil(table.rows / (cluster.world_size if scheme == ROW_WISE else cluster.ranks_per_host))
     elif scheme == TABLE_COLUMN_WISE:
         width = max(stop - start for start, stop in column_ranges(cols, cluster.ranks_per_host))
     cost = setting.weighted(table, scheme, rows / table.rows, width)
@@ -133,8 +140,11 @@ def _piece(index: int, table: Table, scheme: str, cols: int, setting: Setting, w
 
 
 def _passing_bytes(table: Table, scheme: str, rows: int, cols: int, setting: Setting) -> int:
-    """As `recsys_lab.plan.memory` counts it: rows that are handed to others, with their gradients, in FP32; gradients of replicas."""
+    """As `recsys_lab.plan.memory` has it, in FP32: rows handed to others and their gradients, replicas' gradients, ids that tiers keep."""
     if scheme == DATA_PARALLEL:
         return 4 * rows * cols if setting.cluster.world_size > 1 else 0
     share = rows / table.rows if table.pooling == "none" else 1.0
-    return math.ceil(2 * 4 * setting.vectors(table) * setting.batch_size * setting.cluster.world_size * share * cols)
+    ranks, more = setting.cluster.world_size, 0
+    if scheme == FLEXSHARD:
+        ranks, more = setting.cluster.ranks_per_host, 4 * rows * cols + KEPT_IDS * kept_id_bytes([table])
+    return math.ceil(2 * 4 * setting.vectors(table) * setting.batch_size * ranks * share * cols) + more

@@ -11,16 +11,17 @@ from recsys_lab.base.ranges import NotNegative, OneOf
 from recsys_lab.base.schema import check_fields
 from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan
+from recsys_lab.plan.lower import check_kinds
 from recsys_lab.plan.memory import check_fits
 from recsys_lab.schemes.row_blocks import ROW_WISE
 from recsys_lab.schemes.whole import TABLE_WISE
 from recsys_lab.sharders.base import PlanInputs, Sharder
 from recsys_lab.sharders.neo.assign import PricedPlan, priced_plan, room_of_rank
 from recsys_lab.sharders.neo.bound import bound_of_plans
-from recsys_lab.sharders.neo.choose import LIMITS, cheapest_cuts, smallest
+from recsys_lab.sharders.neo.choose import LIMITS, cheapest_cuts, smallest, with_one_width
 from recsys_lab.sharders.neo.costs import RankCosts, Setting, Weights, costs_of_ranks
 from recsys_lab.sharders.neo.cuts import Cut, cuts_of
-from recsys_lab.sharders.neo.levels import SCHEMES
+from recsys_lab.sharders.neo.levels import OF_TORCHREC, SCHEMES
 from recsys_lab.sharders.neo.placement import HEURISTICS
 from recsys_lab.sharders.neo.reasons import Choice, Reasons
 from recsys_lab.sharders.options import KEY
@@ -32,7 +33,7 @@ class Neo4D(Sharder):
 
     Attributes:
         placement: greedy or karmarkar_karp.
-        schemes: those that tables may have; None: all seven.
+        schemes: those that tables may have; None: TorchRec's seven. flexshard: data-parallel across hosts, rows inside.
         communication_weight, load_weight: of the two costs in ms.
         even_out: pieces are moved after the heuristic, so that both costs are even, not their sum alone (`repair`).
     """
@@ -55,15 +56,16 @@ class Neo4D(Sharder):
         options = self._cuts(inputs, setting)
         bound, room = bound_of_plans(options, inputs.cluster.world_size), room_of_rank(inputs)
         even = sum(min(cut.total_ms for cut in cuts) for cuts in options) / inputs.cluster.world_size
-        without_hosts = [[cut for cut in cuts if not cut.of_hosts] or cuts for cuts in options]
+        variants = with_one_width(options)
+        if inputs.tables[0].pooling != "none":  # what is a host's is one exchange more: worth it or not only in all
+            variants = [options, [[cut for cut in cuts if not cut.of_hosts] or cuts for cuts in options]]
 
         def plan_of(cuts: list[Cut]) -> PricedPlan:
             return priced_plan(inputs.tables, cuts, setting, room, HEURISTICS[self.placement], bound, self.even_out)
 
         choices: list[list[Cut]] = []
         plans: list[PricedPlan] = []
-        # What is a host's is one exchange more: worth it or not only in all.
-        for of_tables, limit in product((options, without_hosts), LIMITS):
+        for of_tables, limit in product(variants, LIMITS):
             cuts = cheapest_cuts(of_tables, limit * even, room)
             evenly = sum(cut.total_ms for cut in cuts) / inputs.cluster.world_size
             if cuts in choices:
@@ -72,7 +74,7 @@ class Neo4D(Sharder):
             if all(evenly < plan.costs.worst_ms or not plan.fits for plan in plans):  # else no placement of these pieces is better
                 plans.append(plan_of(cuts))
         if not any(plan.fits for plan in plans):
-            plans.append(plan_of(smallest(options)))
+            plans.append(plan_of(smallest(variants[0])))
         return min(plans, key=lambda plan: (not plan.fits, plan.costs.worst_ms, plan.pieces))
 
     def reasons(self, plan: ShardingPlan, inputs: PlanInputs) -> Reasons:
@@ -83,7 +85,7 @@ class Neo4D(Sharder):
             alternatives["even_out=false"] = replace(self, even_out=False).best(inputs)
         if self.schemes != [TABLE_WISE]:
             alternatives[f"{TABLE_WISE} only"] = replace(self, schemes=[TABLE_WISE]).best(inputs)
-        free = replace(self, schemes=None).best(inputs)
+        free = replace(self, schemes=list(SCHEMES) if set(self.schemes or ()) - set(OF_TORCHREC) else None).best(inputs)
         if self.schemes:
             alternatives["all schemes"] = free
 
@@ -104,8 +106,9 @@ class Neo4D(Sharder):
         return Setting(inputs.access, inputs.cluster, inputs.precision, inputs.workload.batch_size, weights)
 
     def _cuts(self, inputs: PlanInputs, setting: Setting) -> list[list[Cut]]:
-        """The ways to cut each table. Raises UserError for a table that has none."""
-        allowed = self.schemes or SCHEMES
+        """The ways to cut each table. Raises UserError for a table that has none, and for sequences beside pooled tables."""
+        check_kinds(inputs.tables)
+        allowed = self.schemes or OF_TORCHREC
         options = [cuts_of(index, table, allowed, setting, inputs.workload) for index, table in enumerate(inputs.tables)]
         for table, cuts in zip(inputs.tables, options):
             if not cuts:

@@ -38,6 +38,12 @@ def first_widths(
     return {t.name: _width(t, forced.get(t.name), cluster, width, parts) for t in tables}
 
 
+def exchangeable(tables: tuple[Table, ...], widths: Mapping[str, int]) -> dict[str, int]:
+    """`widths` as TorchRec can exchange them: of sequences the narrowest for all, since it has one width for all their column shards."""
+    sequences = [table.name for table in tables if table.pooling == "none"]
+    return {**widths} | dict.fromkeys(sequences, min((widths[name] for name in sequences), default=0))
+
+
 def more_shards(plan: ShardingPlan, access: AccessStatistics, types: Types) -> dict[str, int]:
     """Widths of tables of `plan` to be cut by columns, or into narrower ones. With them each idle rank gets a shard.
 

@@ -17,14 +17,16 @@ from recsys_lab.base.schema import check_fields
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.plan import Placement, Shard, ShardingPlan, Workload
+from recsys_lab.plan.lower import check_kinds
 from recsys_lab.plan.memory import check_fits
+from recsys_lab.plan.scheme import known_schemes
 from recsys_lab.schemes.in_host import GRID_SHARD, TABLE_ROW_WISE
 from recsys_lab.schemes.replicated import DATA_PARALLEL
 from recsys_lab.schemes.row_blocks import ROW_WISE
 from recsys_lab.schemes.whole import COLUMN_WISE, TABLE_WISE
 from recsys_lab.sharders.base import PlanInputs, Sharder
 from recsys_lab.sharders.options import KEY, forced_schemes
-from recsys_lab.sharders.torchrec.columns import AUTO, Types, first_widths, idle_ranks, more_shards
+from recsys_lab.sharders.torchrec.columns import AUTO, Types, exchangeable, first_widths, idle_ranks, more_shards
 from recsys_lab.sharders.torchrec.types import SCHEMES
 from recsys_lab.sharders.torchrec_row_wise import RowWise
 from recsys_lab.tables import Table
@@ -34,7 +36,6 @@ from recsys_lab.units import human_bytes
 SPREADING = 3
 BYTES_PER_MS = 1e6  # in one GB/s
 NO_TYPE = "no such sharding type"
-POOLED = ("sum", "mean")
 #: The rooms on whose sources TorchRec's answer depends.
 SEARCHED = ("sharders", "schemes", "tables", "plan")
 
@@ -50,6 +51,9 @@ class TorchRec(Sharder):
             ranks or all hosts, as its type has it.
         column_shards: into how many shards a table is cut by columns, in place of their width. auto: where ranks would hold no shard, the
             heaviest tables are cut, or cut again, until there are enough (DMT, section 5.1).
+
+    Tables of sequences are those of an EmbeddingCollection. TorchRec exchanges them under four sharding types, and those that are cut by
+    columns in shards of one width.
     """
 
     sharding_types: list[Annotated[str, OneOf(SCHEMES)]] | None = None
@@ -61,15 +65,16 @@ class TorchRec(Sharder):
         """Raises UserError for a sharding type that does not exist or that a table cannot have, PlanDoesNotFit if no plan fits."""
         tables = inputs.tables
         check_fields(self, KEY)
+        check_kinds(tables)
         forced = forced_schemes(tables, self.force, SCHEMES, NO_TYPE)
         types: dict[str, list[str] | None] = {t.name: [forced[t.name]] if t.name in forced else self.sharding_types for t in tables}
         for table in tables:
             _check_possible(table, types[table.name])
-        widths = first_widths(tables, forced, inputs.cluster, self.column_shard_width, self.column_shards)
+        widths = exchangeable(tables, first_widths(tables, forced, inputs.cluster, self.column_shard_width, self.column_shards))
         best = _search(inputs, types, widths)
         tries = SPREADING if self.column_shards == AUTO else 0
         while tries and (narrower := more_shards(best, inputs.access, types)):
-            types, widths, tries = types | dict.fromkeys(narrower, [COLUMN_WISE]), widths | narrower, tries - 1
+            types, widths, tries = types | dict.fromkeys(narrower, [COLUMN_WISE]), exchangeable(tables, widths | narrower), tries - 1
             best = min(best, _search(inputs, types, widths), key=idle_ranks)
         check_fits(best, inputs.workload, inputs.cluster)
         return best
@@ -142,8 +147,14 @@ def _shards(extents: list[list[Any]]) -> tuple[Shard, ...]:
 
 
 def _check_possible(table: Table, types: list[str] | None) -> None:
-    if table.pooling not in POOLED:
-        raise UserError("TorchRec's planner here places pooled tables only", where=f"table {table.name}", given=f"pooling {table.pooling}")
+    of_sequences = [scheme for scheme in SCHEMES if known_schemes()[scheme].sequences]
+    if table.pooling == "none" and types is not None and not set(types) & set(of_sequences):
+        raise UserError(
+            "TorchRec does not exchange sequences under this sharding type",
+            where=f"table {table.name}",
+            given=f"pooling none, {', '.join(types)}",
+            allowed=", ".join(of_sequences),
+        )
     if table.pooling == "mean" and types == [GRID_SHARD]:
         raise UserError(
             f"TorchRec computes mean pooling wrongly under {GRID_SHARD}",

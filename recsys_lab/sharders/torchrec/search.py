@@ -7,14 +7,15 @@ from typing import Any
 
 import torch
 from torch import nn
+from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterConstraints, Topology
 from torchrec.distributed.planner.proposers import GreedyProposer, UniformProposer
 from torchrec.distributed.planner.storage_reservations import FixedPercentageStorageReservation
 from torchrec.distributed.planner.types import Enumerator, PlannerError, ShardingOption
 from torchrec.distributed.types import ParameterSharding
-from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, PoolingType
-from torchrec.modules.embedding_modules import EmbeddingBagCollection
+from torchrec.modules.embedding_configs import DataType, EmbeddingBagConfig, EmbeddingConfig, PoolingType
+from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.plan import Placement, Shard
@@ -29,8 +30,8 @@ from recsys_lab.tables.spec import TABLE_FORMATS
 #: What a look-up reads: by that TorchRec counts time.
 DATA_TYPES = dict.fromkeys(TABLE_FORMATS, DataType.BF16) | {"fp32": DataType.FP32, "fp16": DataType.FP16}
 POOLINGS = {"sum": PoolingType.SUM, "mean": PoolingType.MEAN}
-#: TorchRec reads an optimizer's memory from its class.
-OPTIMIZERS = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam}
+#: TorchRec reads an optimizer's memory from its class. Of LAMB's own it would count half.
+OPTIMIZERS = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "adam": torch.optim.Adam, "lamb": torch.optim.Adam}
 #: Proposals without a better plan after which a greedy search ends. TorchRec's is endless: a minute for 26 tables on 512 ranks.
 PATIENCE = 25
 
@@ -78,7 +79,8 @@ def _placements(search: Search) -> tuple[Placement, ...] | None:
         stats=[],
     )
     try:
-        sharding = planner.plan(_Model(tables, search.sparse_optimizer), [_AnyTypeSharder()])
+        sharder = _SequenceSharder() if tables[0].pooling == "none" else _AnyTypeSharder()
+        sharding = planner.plan(_Model(tables, search.sparse_optimizer), [sharder])
     except PlannerError:
         return None
     return from_torchrec(tables, sharding.plan["tables"])
@@ -117,23 +119,30 @@ class _Model(nn.Module):
 
     def __init__(self, tables: tuple[Table, ...], sparse_optimizer: str):
         super().__init__()
-        self.tables = EmbeddingBagCollection(
-            device=torch.device("meta"),
-            tables=[
-                EmbeddingBagConfig(
-                    name=table.name,
-                    num_embeddings=table.rows,
-                    embedding_dim=table.dim,
-                    feature_names=list(table.features),
-                    pooling=POOLINGS[table.pooling],
-                    data_type=DATA_TYPES[table.dtype],
-                )
-                for table in tables
-            ],
-        )
+        self.tables = _sequences(tables) if tables[0].pooling == "none" else _bags(tables)
         kind = OPTIMIZERS.get(sparse_optimizer)
         for parameter in self.tables.parameters():
             parameter._optimizer_classes = [kind or _row_wise_adagrad()]
+
+
+def _bags(tables: tuple[Table, ...]) -> EmbeddingBagCollection:
+    configs = [EmbeddingBagConfig(**_of_table(table), pooling=POOLINGS[table.pooling]) for table in tables]
+    return EmbeddingBagCollection(configs, device=torch.device("meta"))
+
+
+def _sequences(tables: tuple[Table, ...]) -> EmbeddingCollection:
+    return EmbeddingCollection([EmbeddingConfig(**_of_table(table)) for table in tables], device=torch.device("meta"))
+
+
+def _of_table(table: Table) -> dict[str, Any]:
+    """What TorchRec's config of a table has, pooled or not."""
+    return {
+        "name": table.name,
+        "num_embeddings": table.rows,
+        "embedding_dim": table.dim,
+        "feature_names": list(table.features),
+        "data_type": DATA_TYPES[table.dtype],
+    }
 
 
 def _row_wise_adagrad() -> type:
@@ -147,6 +156,13 @@ class _AnyTypeSharder(EmbeddingBagCollectionSharder):
 
     def sharding_types(self, compute_device_type: str) -> list[str]:
         return list(SCHEMES)
+
+    def compute_kernels(self, sharding_type: str, compute_device_type: str) -> list[str]:
+        return ["dense"] if sharding_type == DATA_PARALLEL else ["fused"]
+
+
+class _SequenceSharder(EmbeddingCollectionSharder):
+    """Has TorchRec's four types of sequences, with the kernels of pooled tables."""
 
     def compute_kernels(self, sharding_type: str, compute_device_type: str) -> list[str]:
         return ["dense"] if sharding_type == DATA_PARALLEL else ["fused"]

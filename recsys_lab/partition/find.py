@@ -11,12 +11,11 @@ from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import UserError
 from recsys_lab.partition import CHOICES, DIMS
 from recsys_lab.sharders.dmt.affinity import coordinates, distances
+from recsys_lab.sharders.dmt.names import STRIDED
 from recsys_lab.sharders.dmt.partition import balanced_groups, size_bounds, strided
 from recsys_lab.sharders.dmt.partition_file import Partition, adjusted_rand_index
 from recsys_lab.sharders.dmt.towers import features_of
 from recsys_lab.tables import Table
-
-STRIDED = "strided"
 
 
 def find(

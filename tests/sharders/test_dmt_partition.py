@@ -18,6 +18,7 @@ from sklearn.metrics import adjusted_rand_score
 from recsys_lab.errors import UserError
 from recsys_lab.sharders.dmt import TowerOptions
 from recsys_lab.sharders.dmt.affinity import affinity, coordinates, distances
+from recsys_lab.sharders.dmt.names import ABSOLUTES
 from recsys_lab.sharders.dmt.partition import SEEDS, balanced_groups, size_bounds, strided
 from recsys_lab.sharders.dmt.partition_file import Partition, adjusted_rand_index, load_partition
 from recsys_lab.tables import Table
@@ -56,7 +57,9 @@ def test_the_diverse_strategy_keeps_the_alike_apart() -> None:
     assert sum(diverse[i] == diverse[j] for i, j in twins) < 4
 
 
-def test_affinity_is_the_mean_absolute_cosine_of_the_samples_that_have_both() -> None:
+@pytest.mark.parametrize("absolute", ABSOLUTES)
+def test_affinity_is_the_mean_cosine_of_the_samples_that_have_both(absolute: str) -> None:
+    """Section 3.3: |mean(R R^T, dim=0)| of normalised embeddings R."""
     rng = torch.Generator().manual_seed(0)
     embeddings = torch.randn(50, 5, 7, generator=rng)
     embeddings[:20, 2] = 0  # no look-ups
@@ -65,10 +68,21 @@ def test_affinity_is_the_mean_absolute_cosine_of_the_samples_that_have_both() ->
         for j in range(5):
             both = slice(20, None) if 2 in (i, j) else slice(None)
             x, y = embeddings[both, i].double(), embeddings[both, j].double()
-            expected[i, j] = torch.nn.functional.cosine_similarity(x, y, dim=1).abs().mean()
-    np.testing.assert_allclose(affinity([embeddings[:30], embeddings[30:]]), expected, rtol=1e-12)
+            cosines = torch.nn.functional.cosine_similarity(x, y, dim=1)
+            expected[i, j] = cosines.mean().abs() if absolute == "of_mean" else cosines.abs().mean()
+    np.testing.assert_allclose(affinity([embeddings[:30], embeddings[30:]], absolute), expected, rtol=1e-9)
     with pytest.raises(UserError, match="no samples"):
         affinity([])
+
+
+def test_features_whose_sign_changes_have_no_affinity_by_the_paper() -> None:
+    """Two features that lie on one line, in the same direction in half of the samples and in opposite ones in the other half."""
+    one = torch.tensor([[1.0, 0.0]]).repeat(4, 1)
+    other = one * torch.tensor([1.0, -1.0, 1.0, -1.0])[:, None]
+    pair = [torch.stack([one, other], dim=1)]
+    assert affinity(pair)[0, 1] == 0 and affinity(pair, "of_samples")[0, 1] == 1
+    opposed = [torch.stack([one, -one], dim=1)]
+    assert affinity(opposed)[0, 1] == 1  # "strongly positively or negatively related"
 
 
 def test_coordinates_keep_the_distances_that_a_plane_can_keep() -> None:

@@ -1,15 +1,17 @@
-"""Which features make which tower: a strided assignment, or a partition that was found before."""
+"""Which features make which tower: a strided assignment, a partition that was found before, or one that is found now."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from recsys_lab.base.files import path_of
-from recsys_lab.base.ranges import Count
+from recsys_lab.base.ranges import Count, OneOf
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import UserError
+from recsys_lab.sharders.dmt.names import ABSOLUTES, OF_MEAN, STRATEGIES, STRIDED
 from recsys_lab.sharders.dmt.partition import strided
 from recsys_lab.sharders.dmt.partition_file import load_partition
 from recsys_lab.tables import Table
@@ -22,14 +24,32 @@ Towers = tuple[tuple[str, ...], ...]
 class TowerOptions:
     """`count`: T; null: as many as `partition` has, else as the cluster has hosts, or fewer where there are fewer tables.
 
-    `partition`: a file of `python -m recsys_lab partition`; null: table i is in tower i modulo T (the paper's naive assignment, 5.2.3).
+    `partition`: a file of `python -m recsys_lab partition`; null: by `strategy`.
+    `strategy`: strided puts table i in tower i modulo T, the paper's naive assignment (5.2.3). coherent and diverse put features that are
+    alike together or apart (3.3), as a short training of the model on the data finds them: `probe_steps` batches, in one process.
+    `absolute`: of_mean has the affinity of the paper, the absolute value of a mean cosine; of_samples takes it of each sample first.
     """
 
     count: Count | None = None
     partition: str | None = None
+    strategy: Annotated[str, OneOf((STRIDED, *STRATEGIES))] = STRIDED
+    probe_steps: Count = 500
+    absolute: Annotated[str, OneOf(ABSOLUTES)] = OF_MEAN
 
-    def towers(self, tables: Sequence[Table], cluster: Cluster) -> Towers:
-        """T groups of feature names. A table's features are all in one tower.
+    @property
+    def probes(self) -> bool:
+        """Whether towers are those that a short training finds."""
+        return self.partition is None and self.strategy != STRIDED
+
+    def count_of(self, tables: Sequence[Table], cluster: Cluster) -> int:
+        """T, where no file decides. Raises UserError where there are more towers than tables."""
+        count = most_towers(len(tables), cluster.hosts) if self.count is None else self.count
+        if not 1 <= count <= len(tables):
+            raise UserError("each tower needs a table", where=f"{KEY}.count", given=count, allowed=f"1 to {len(tables)}, the tables")
+        return count
+
+    def towers(self, tables: Sequence[Table], cluster: Cluster, found: Towers = ()) -> Towers:
+        """T groups of feature names. A table's features are all in one tower. `found`: those of a short training, where it `probes`.
 
         Raises UserError where T and the hosts do not divide each other, and where there are more towers than tables. So does a partition
         with other features.
@@ -37,7 +57,8 @@ class TowerOptions:
         if self.partition:
             towers = _read(path_of(self.partition, f"{KEY}.partition"), tables, self.count)
         else:
-            towers = _strided(tables, most_towers(len(tables), cluster.hosts) if self.count is None else self.count)
+            count = self.count_of(tables, cluster)
+            towers = found or features_of(tables, strided(len(tables), count))
         count, hosts = len(towers), cluster.hosts
         if max(count, hosts) % min(count, hosts):
             raise UserError(
@@ -57,12 +78,6 @@ def most_towers(tables: int, hosts: int) -> int:
 def features_of(tables: Sequence[Table], members: Sequence[Sequence[int]]) -> Towers:
     """The features of tables that are given by number."""
     return tuple(tuple(feature for table in group for feature in tables[table].features) for group in members)
-
-
-def _strided(tables: Sequence[Table], count: int) -> Towers:
-    if not 1 <= count <= len(tables):
-        raise UserError("each tower needs a table", where=f"{KEY}.count", given=count, allowed=f"1 to {len(tables)}, the tables")
-    return features_of(tables, strided(len(tables), count))
 
 
 def _read(path: Path, tables: Sequence[Table], count: int | None) -> Towers:

@@ -20,8 +20,8 @@ GPUS_PER_HOST = 8
 CLUSTERS = {"v100": "v100", "a100": "a100", "h100": "h100_roce"}
 #: The paper's three generations, and how many GPUs of each its figure 10 goes up to.
 PLATFORMS = {"v100": 128, "a100": 512, "h100": 512}
-#: GPUs. The paper has 256 and 512 last, with 26 towers that divide neither 32 nor 64 hosts; 208 have a host for each.
-SIZES = (16, 32, 64, 128, 208)
+#: GPUs, as the paper's figure 10. On 32 and 64 hosts 26 towers lie on unlike numbers of hosts.
+SIZES = (16, 32, 64, 128, 256, 512)
 MOST_TOWERS = 26  # one a feature; beyond as many hosts a tower is over several (3.1.3)
 SHARDERS = {"baseline": "dmt_baseline", "sptt": "dmt_sptt", "dmt": "dmt"}
 
@@ -32,7 +32,7 @@ class Case:
     which is TF32 where the device has it, as the paper's table 1 counts A100s.
 
     `pipelined`, `quantised`: what makes the baseline strong. `fall`: of the network (`Link.fall_per_doubling`); None: its own.
-    `most_towers`: hosts that divide no more towers have several a tower.
+    `most_towers`: where there are more hosts, some or all of them share a tower.
     """
 
     model: str

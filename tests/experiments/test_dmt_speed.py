@@ -39,12 +39,12 @@ def test_time_that_both_have_makes_one_so_many_times_the_other() -> None:
     assert extra_ms(20, 10, 2.0) == 0 and extra_ms(20, 15, 2.0) < 0
 
 
-def test_towers_are_table_fours_and_divide_the_hosts() -> None:
+def test_towers_are_table_fours() -> None:
     assert dict(tower_of("dlrm", 16)) == {"c": 0, "p": 1, "dim": 128} and dict(tower_of("dlrm", 8))["dim"] == 64
     for platform, most in PLATFORMS.items():
         for gpus in (size for size in SIZES if size <= most):
             case = Case("dcn", platform, gpus, "dmt")
-            assert case.hosts % case.towers == 0 and case.towers <= MOST_TOWERS
+            assert case.towers == min(case.hosts, MOST_TOWERS)
             assert tower_of("dlrm", case.towers)
             assert f"sharder.towers.count={case.towers}" in words(case)
 

@@ -203,6 +203,13 @@ def test_a_file_gives_back_what_was_saved_and_makes_the_towers(tmp_path: Path) -
     assert TowerOptions().towers(shared, cluster(2, 2)) == (("f0", "f1", "f3"), ("f2",))
 
 
+def test_towers_that_share_hosts_unevenly_are_dealt_by_weight() -> None:
+    """Three on four hosts: the heaviest gets two. Three on two hosts: the heaviest has a host of its own."""
+    tables = tuple(Table(f"t{i}", rows, 4, (f"f{i}",)) for i, rows in enumerate((10, 90, 40)))
+    assert TowerOptions(count=3).towers(tables, cluster(4, 2))[0] == ("f1",)
+    assert TowerOptions(count=3).towers(tables, cluster(2, 2)) == (("f0",), ("f2",), ("f1",))  # the first host has two
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -241,8 +248,8 @@ def test_what_does_not_fit_is_refused_with_figures(tmp_path: Path) -> None:
         TowerOptions(count=4, partition=file).towers(TABLES, cluster(4, 2))
     with pytest.raises(UserError, match="several towers.*table t"):
         TowerOptions(partition=file).towers((Table("t", 10, 4, ("f0", "f1")), *TABLES[2:]), cluster(2, 2))
-    with pytest.raises(UserError, match="divide each other.*3 towers for 2 hosts"):
-        TowerOptions(count=3).towers(TABLES, cluster(2, 2))
+    with pytest.raises(UserError, match="cannot share the hosts; given 2 towers on 3 hosts; allowed: 1, 3, or more than 3"):
+        TowerOptions(count=2).towers(TABLES, cluster(3, 2))
     for count in (0, 5):
         with pytest.raises(UserError, match="1 to 4"):
             TowerOptions(count=count).towers(TABLES, cluster(2, 2))

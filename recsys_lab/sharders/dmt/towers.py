@@ -11,6 +11,7 @@ from recsys_lab.base.files import path_of
 from recsys_lab.base.ranges import Count, OneOf
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import UserError
+from recsys_lab.schemes.towers.sites import Sites, sites_of
 from recsys_lab.sharders.dmt.names import ABSOLUTES, OF_MEAN, STRATEGIES, STRIDED
 from recsys_lab.sharders.dmt.partition import strided
 from recsys_lab.sharders.dmt.partition_file import load_partition
@@ -51,7 +52,8 @@ class TowerOptions:
     def towers(self, tables: Sequence[Table], cluster: Cluster, found: Towers = ()) -> Towers:
         """T groups of feature names. A table's features are all in one tower. `found`: those of a short training, where it `probes`.
 
-        Raises UserError where T and the hosts do not divide each other, and where there are more towers than tables. So does a partition
+        Where hosts hold unlike numbers of towers, or towers lie on unlike numbers of hosts, towers are numbered so that hosts have like
+        shares. Raises UserError where T towers cannot share the hosts, and where there are more towers than tables. So does a partition
         with other features.
         """
         if self.partition:
@@ -59,15 +61,28 @@ class TowerOptions:
         else:
             count = self.count_of(tables, cluster)
             towers = found or features_of(tables, strided(len(tables), count))
-        count, hosts = len(towers), cluster.hosts
-        if max(count, hosts) % min(count, hosts):
-            raise UserError(
-                "towers and hosts must divide each other",
-                where=f"{KEY}.partition" if self.partition else f"{KEY}.count",
-                given=f"{count} towers for {hosts} hosts of {cluster.name}",
-                allowed=", ".join(str(n) for n in range(1, len(tables) + 1) if max(n, hosts) % min(n, hosts) == 0),
-            )
+        return balanced(towers, tables, sites_of(len(towers), cluster.hosts, cluster.ranks_per_host))
+
+
+def balanced(towers: Towers, tables: Sequence[Table], sites: Sites) -> Towers:
+    """`towers` in the order in which unlike sites have like shares of bytes and of looked-up columns; as they are where sites are alike.
+
+    The heaviest first: to the site that then has least for each host, of such with like shares to the one that takes fewest.
+    """
+    if len(set(zip(sites.hosts, sites.towers))) == 1:
         return towers
+    size = {feature: table.weight_bytes / len(table.features) for table in tables for feature in table.features}
+    columns = {feature: table.dim for table in tables for feature in table.features}
+    all_bytes, all_columns = sum(size.values()), sum(columns.values())
+    share = {t: max(sum(size[f] for f in t) / all_bytes, sum(columns[f] for f in t) / all_columns) for t in towers}
+    members: list[list[tuple[str, ...]]] = [[] for _ in sites.hosts]
+    filled = [0.0] * sites.count
+    for tower in sorted(towers, key=lambda t: -share[t]):
+        open_to = [site for site in range(sites.count) if len(members[site]) < sites.towers[site]]
+        site = min(open_to, key=lambda site: ((filled[site] + share[tower]) / sites.hosts[site], sites.towers[site], site))
+        members[site].append(tower)
+        filled[site] += share[tower]
+    return tuple(tower for site in members for tower in site)
 
 
 def most_towers(tables: int, hosts: int) -> int:

@@ -27,6 +27,7 @@ def towers_of(experiment: Experiment, data: DataSet, count: int) -> Towers:
             remedy="use strided, data with clicks, or sharder.towers.partition=FILE",
         )
     settings: dict[str, Any] = {"strategy": options.strategy, "absolute": options.absolute, "dims": DIMS, "samples": SAMPLES}
+    settings["groups"] = options.groups_of(experiment.tables(data))
     question = {
         "model": experiment.config["model"],
         "chosen": {key: value for key, value in experiment.chosen.items() if key.startswith("model.")},

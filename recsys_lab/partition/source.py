@@ -56,7 +56,15 @@ def probe_of(experiment: Experiment, steps: int) -> Source:
 
 
 def partition_from(
-    source: Source, towers: int, *, strategy: str, dims: int, size_ratio: float, samples: int, absolute: str
+    source: Source,
+    towers: int,
+    *,
+    strategy: str,
+    dims: int,
+    size_ratio: float,
+    samples: int,
+    absolute: str,
+    groups: Sequence[Sequence[int]] | None = None,
 ) -> tuple[Partition, np.ndarray]:
     """The features of `source` in `towers` groups, and the affinity between them [F, F].
 
@@ -68,5 +76,5 @@ def partition_from(
         between = affinity(probe.embeddings(source.model(), source.data, samples), absolute)
     origin = source.origin | {"samples": min(samples, source.data.splits["train"].rows), "absolute": absolute}
     seed = source.experiment.seed
-    partition = find(between, source.data, tables, towers, strategy=strategy, dims=dims, size_ratio=size_ratio, seed=seed, source=origin)
-    return partition, between
+    how: dict[str, Any] = {"strategy": strategy, "dims": dims, "size_ratio": size_ratio, "groups": groups}
+    return find(between, source.data, tables, towers, seed=seed, source=origin, **how), between

@@ -19,7 +19,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.sharders.dmt import TowerOptions
 from recsys_lab.sharders.dmt.affinity import affinity, coordinates, distances
 from recsys_lab.sharders.dmt.names import ABSOLUTES
-from recsys_lab.sharders.dmt.partition import SEEDS, balanced_groups, size_bounds, strided
+from recsys_lab.sharders.dmt.partition import SEEDS, balanced_groups, shares, size_bounds, strided
 from recsys_lab.sharders.dmt.partition_file import Partition, adjusted_rand_index, load_partition
 from recsys_lab.tables import Table
 from tests.simulate.clusters import cluster
@@ -169,6 +169,21 @@ def test_adjusted_rand_index_is_scikit_learns(pairs: list[tuple[int, int]]) -> N
 
 def test_strided_is_the_papers_example() -> None:
     assert strided(26, 8) == [[0, 8, 16, 24], [1, 9, 17, 25], *([i, i + 8, i + 16] for i in range(2, 8))]
+
+
+def test_groups_are_divided_apart_by_their_share() -> None:
+    """XLRM's 32 item, 48 user and 16 item-user features in the paper's 16 towers: 5, 8 and 3 of them."""
+    names = [f"{group}_{i}" for group, count in (("item", 32), ("user", 48), ("item_user", 16)) for i in range(count)]
+    tables = tuple(Table(name, 10, 4, (name,)) for name in names)
+    options = TowerOptions(count=16, groups=["item_user_*", "item_*", "user_*"])
+    kinds = [{name.rpartition("_")[0] for name in tower} for tower in options.towers(tables, cluster(4, 2))]
+    assert all(len(kind) == 1 for kind in kinds)
+    assert [kinds.count({group}) for group in ("item", "user", "item_user")] == [5, 8, 3]
+    assert shares([32, 48, 16], 3) == [1, 1, 1] and shares([1, 9], 10) == [1, 9] and shares([9, 1, 1], 4) == [2, 1, 1]
+    with pytest.raises(UserError, match="each group needs a tower; given 2; allowed: 3 to 96"):
+        TowerOptions(count=2, groups=options.groups).towers(tables, cluster(2, 2))
+    with pytest.raises(UserError, match="no table of the remaining ones fits; given itm_"):
+        TowerOptions(count=4, groups=["itm_*"]).towers(tables, cluster(4, 2))
 
 
 TABLES = tuple(Table(f"t{i}", 10, 4, (f"f{i}",)) for i in range(4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from recsys_lab.cluster import Cluster
 from recsys_lab.errors import UserError
 from recsys_lab.schemes.towers.sites import Sites, sites_of
 from recsys_lab.sharders.dmt.names import ABSOLUTES, OF_MEAN, STRATEGIES, STRIDED
-from recsys_lab.sharders.dmt.partition import strided
+from recsys_lab.sharders.dmt.partition import in_groups, strided
 from recsys_lab.sharders.dmt.partition_file import load_partition
 from recsys_lab.tables import Table
 
@@ -29,6 +30,8 @@ class TowerOptions:
     `strategy`: strided puts table i in tower i modulo T, the paper's naive assignment (5.2.3). coherent and diverse put features that are
     alike together or apart (3.3), as a short training of the model on the data finds them: `probe_steps` batches, in one process.
     `absolute`: of_mean has the affinity of the paper, the absolute value of a mean cosine; of_samples takes it of each sample first.
+    `groups`: patterns of feature names. Tables are first divided by the first pattern that they fit, each group by its own share of the
+    towers, as the paper's XLRM by item, user and both; the others are a group of their own.
     """
 
     count: Count | None = None
@@ -36,6 +39,7 @@ class TowerOptions:
     strategy: Annotated[str, OneOf((STRIDED, *STRATEGIES))] = STRIDED
     probe_steps: Count = 500
     absolute: Annotated[str, OneOf(ABSOLUTES)] = OF_MEAN
+    groups: list[str] | None = None
 
     @property
     def probes(self) -> bool:
@@ -49,6 +53,17 @@ class TowerOptions:
             raise UserError("each tower needs a table", where=f"{KEY}.count", given=count, allowed=f"1 to {len(tables)}, the tables")
         return count
 
+    def groups_of(self, tables: Sequence[Table]) -> list[list[int]]:
+        """Tables by number, as `groups` divide them first. Raises UserError for a pattern that none of the remaining tables fits."""
+        left, groups = list(range(len(tables))), list[list[int]]()
+        for pattern in self.groups or ():
+            own = [at for at in left if all(fnmatch.fnmatchcase(feature, pattern) for feature in tables[at].features)]
+            if not own:
+                raise UserError("no table of the remaining ones fits", where=f"{KEY}.groups", given=pattern)
+            groups.append(own)
+            left = [at for at in left if at not in own]
+        return [*groups, left] if left else groups
+
     def towers(self, tables: Sequence[Table], cluster: Cluster, found: Towers = ()) -> Towers:
         """T groups of feature names. A table's features are all in one tower. `found`: those of a short training, where it `probes`.
 
@@ -60,7 +75,8 @@ class TowerOptions:
             towers = _read(path_of(self.partition, f"{KEY}.partition"), tables, self.count)
         else:
             count = self.count_of(tables, cluster)
-            towers = found or features_of(tables, strided(len(tables), count))
+            members = in_groups(self.groups_of(tables), count, lambda group, towers: strided(len(group), towers))
+            towers = found or features_of(tables, members)
         return balanced(towers, tables, sites_of(len(towers), cluster.hosts, cluster.ranks_per_host))
 
 

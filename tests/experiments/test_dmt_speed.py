@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import recsys_lab
 from experiments.dmt import frappe
 from experiments.dmt.alike import extra_ms
 from experiments.dmt.speed import MOST_TOWERS, PLATFORMS, SIZES, Case, priced, tower_of, words
@@ -17,6 +18,8 @@ from recsys_lab.errors import UserError
 from recsys_lab.record.result import Result
 from recsys_lab.sharders.torchrec.columns import factor
 from recsys_lab.simulate import Simulated
+
+SIXTEEN = ["sharder=dmt", "sharder.towers.count=16"]
 
 
 def exchanged(simulated: Simulated, name: str) -> float:
@@ -63,6 +66,19 @@ def test_the_strong_baseline_exchanges_all_tables_at_once() -> None:
 def test_a_case_may_have_a_network_that_loses_more() -> None:
     assert "cluster.cross_host.fall_per_doubling=0.25" in words(Case("dlrm", "h100", 16, "dmt", fall=0.25))
     assert Case("dlrm", "h100", 512, "dmt", most_towers=16).towers == 16 and Case("dlrm", "h100", 416, "dmt").towers == 26
+
+
+def test_quantised_xlrm_gains_by_the_papers_sixteen_towers() -> None:
+    """Section 6: by up to 1.2 times on 1,024 H100. FP8 both ways, also in the baseline."""
+    words = [
+        "model=xlrm",
+        "data=random",
+        "mode=simulate",
+        "cluster=h100x1024",
+        *(f"precision.{way}_comm=fp8" for way in ("forward", "backward")),
+    ]
+    flat, dmt = (recsys_lab.simulate(*words, *sharder).iteration_ms for sharder in (["sharder=dmt_baseline"], SIXTEEN))
+    assert 1 < flat / dmt < 1.2
 
 
 def test_a_figure_is_printed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from recsys_lab.models.click_model import ClickModel
     from recsys_lab.models.first_order import FirstOrder
+    from recsys_lab.sharders.dmt import TowerOptions
 
 #: Of a step that trains here, over all ranks: 2 GB of them.
 MOST_IDS = 2**28
@@ -76,13 +77,13 @@ class DataChoice:
 
 @dataclass(frozen=True)
 class SharderChoice:
-    """Who plans and who executes. `towers(tables, cluster)`: groups of features. `tower_modules`: each group has a module of the model.
+    """Who plans and who executes. `towers`: which features make which tower. `tower_modules`: each group has a module of the model.
     `stores`: where rows go that do not fit; `scratch`: the folder of files with them; empty: the run's own.
     """
 
     planner: Sharder
     execute: partial
-    towers: Callable[[tuple[Table, ...], Cluster], Towers] | None = None
+    towers: TowerOptions | None = None
     tower_modules: bool = False
     stores: Stores = Stores()
     scratch: str = ""
@@ -94,7 +95,7 @@ class SharderChoice:
         return SharderChoice(
             planner=resolved(group.planner),
             execute=execute,
-            towers=resolved(group.towers).towers if group.get("towers") is not None else None,
+            towers=resolved(group.towers) if group.get("towers") is not None else None,
             tower_modules=keys.tower_modules,
             stores=Stores(keys.memory_budget_gb, keys.store, keys.cache_policy, _executor_options(execute).in_flight),
             scratch="" if keys.scratch is None else str(path_of(keys.scratch, "sharder.scratch")),
@@ -104,10 +105,6 @@ class SharderChoice:
     def executor(self) -> ExecutorOptions:
         """What others must know of the executor's options."""
         return _executor_options(self.execute)
-
-    def groups(self, tables: tuple[Table, ...], cluster: Cluster) -> Towers:
-        """The features of each tower. None where the sharder has no towers."""
-        return self.towers(tables, cluster) if self.towers is not None else ()
 
     def modules(self, towers: Towers) -> Towers:
         """The towers that have a module of the model. None where towers only say what travels how (dmt_sptt)."""

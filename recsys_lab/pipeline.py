@@ -47,6 +47,8 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     say.data(data)
     say.chosen(experiment.chosen)
     say.planning(experiment.cluster, len({feature.table_name for feature in data.features}))
+    if (towers := experiment.sharder.towers) is not None and towers.probes:
+        say.towers(towers.strategy, towers.probe_steps)
     named = plan_for(experiment, data)
     say.plan(named.plan, named.cluster)
     say.stores(named.stores)

@@ -101,7 +101,7 @@ def plan_for(experiment: Experiment, data: DataSet, cluster: Cluster | None = No
         PlanDoesNotFit: no plan fits the memory.
     """
     cluster = experiment.cluster if cluster is None else cluster
-    towers = experiment.sharder.groups(experiment.tables(data), cluster)
+    towers = towers_for(experiment, data, cluster)
     inputs = plan_inputs(experiment, data, cluster, experiment.batch_size if batch_size is None else batch_size, towers)
     planner, stores = experiment.sharder.planner, experiment.sharder.stores
     within = stores.within(inputs)
@@ -116,6 +116,21 @@ def planned_as(experiment: Experiment, data: DataSet, plan: ShardingPlan) -> Pla
     """`plan`, made before, for what `experiment` now is: another batch, other formats of the dense arch. PlanDoesNotFit."""
     inputs = plan_inputs(experiment, data, experiment.cluster, experiment.batch_size, plan.towers)
     return _planned(experiment, inputs, plan, experiment.simulate.hot_rows)
+
+
+def towers_for(experiment: Experiment, data: DataSet, cluster: Cluster) -> Towers:
+    """The features of each tower. None where the sharder has no towers.
+
+    Raises UserError for towers that cannot be. One that is to be found on data from which nothing can be learnt is one of them.
+    """
+    options, tables = experiment.sharder.towers, experiment.tables(data)
+    if options is None:
+        return ()
+    if not options.probes:
+        return options.towers(tables, cluster)
+    from recsys_lab.partition.kept import towers_of  # with torch, which no other plan needs
+
+    return options.towers(tables, cluster, towers_of(experiment, data, options.count_of(tables, cluster)))
 
 
 def plan_here(experiment: Experiment, data: DataSet, named: Planned, rows: int | None) -> Planned:

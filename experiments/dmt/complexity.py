@@ -53,11 +53,10 @@ def strided(features: list[str], towers: int) -> tuple[tuple[str, ...], ...]:
 
 
 def model_of(row: dict[str, Any]) -> ClickModel:
-    """The model of a row of published.yaml, of the uncapped tables, on the meta device."""
+    """The model of a row of published.yaml, on the meta device."""
     import torch  # only where a model is built: the commands' help does not wait for it
 
     config = OmegaConf.create({"model": OmegaConf.load(MODELS / f"{row['model']}.yaml")})
-    config.model.rows = published()["rows"]
     config.model.tower.update(row.get("tower", {}))
     OmegaConf.resolve(config)
     dim, features = config.model.embedding_dim, [f"cat_{i}" for i in range(len(config.model.rows))]

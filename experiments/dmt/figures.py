@@ -21,9 +21,7 @@ COLOURS = {"v100": GREY, "a100": BLUE, "h100": ORANGE}
 PHASES = {"compute": "compute", "exposed_embedding_comm": "exposed embedding exchange", "exposed_dense_sync": "exposed dense sync"}
 AT = 64  # GPUs of figures 12 and 13
 DIMS = (64, 32, 16, 8)  # of an 8-tower DLRM's vectors, of which embeddings have 128: table 5
-SETTING = (
-    "16,384 samples a GPU, FP16/BF16 exchanges, input a batch ahead, TF32 where the GPU has it; towers in strides, as many as hosts to 16."
-)
+SETTING = "16,384 samples a GPU, FP16/BF16 exchanges, input a batch ahead, TF32 where the GPU has it; strided towers, one a host up to 26."
 SIMULATED = (
     "Ours is simulated with one software profile that nothing here was fitted to; the published figures are the text's, the bars have none."
 )

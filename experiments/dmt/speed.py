@@ -5,7 +5,6 @@ The setting is section 5.1's and 5.3's: one look-up a feature, Adam, 16,384 samp
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -21,21 +20,19 @@ GPUS_PER_HOST = 8
 CLUSTERS = {"v100": "v100", "a100": "a100", "h100": "h100_roce"}
 #: The paper's three generations, and how many GPUs of each its figure 10 goes up to.
 PLATFORMS = {"v100": 128, "a100": 512, "h100": 512}
-#: GPUs. The paper has 256 and 512 last, with 26 towers that divide neither 32 nor 64 hosts; 208 have a host for each.
-SIZES = (16, 32, 64, 128, 208)
-#: What FP32 matrix products use: TF32 where there is. The paper's table 1 counts A100s so; V100s have none.
-PEAKS = {"v100": "fp32", "a100": "tf32", "h100": "tf32"}
+#: GPUs, as the paper's figure 10. On 32 and 64 hosts 26 towers lie on unlike numbers of hosts.
+SIZES = (16, 32, 64, 128, 256, 512)
 MOST_TOWERS = 26  # one a feature; beyond as many hosts a tower is over several (3.1.3)
-BASELINE_SCHEMES = ("table_wise", "column_wise", "row_wise", "table_row_wise", "table_column_wise")  # no replicas: section 5.1
-SHARDERS = {"baseline": "torchrec_strong", "sptt": "dmt_sptt", "dmt": "dmt"}
+SHARDERS = {"baseline": "dmt_baseline", "sptt": "dmt_sptt", "dmt": "dmt"}
 
 
 @dataclass(frozen=True)
 class Case:
-    """`kind`: baseline | sptt | dmt. `tower`: of the tower modules, where not those of table 4. `peak`: of the device's; null: PEAKS'.
+    """`kind`: baseline | sptt | dmt. `tower`: of the tower modules, where not those of table 4. `peak`: of the device; null: the profile's,
+    which is TF32 where the device has it, as the paper's table 1 counts A100s.
 
     `pipelined`, `quantised`: what makes the baseline strong. `fall`: of the network (`Link.fall_per_doubling`); None: its own.
-    `most_towers`: hosts that divide no more towers have several a tower.
+    `most_towers`: where there are more hosts, some or all of them share a tower.
     """
 
     model: str
@@ -61,42 +58,32 @@ class Case:
 
 def words(case: Case) -> list[str]:
     """As for run.py."""
-    rows = published()["rows"]
     given = [
-        f"model={case.model}_mlperf",
+        f"model={case.model}_dmt",
         "data=random",
         "mode=simulate",
         f"cluster={CLUSTERS[case.platform]}",
         f"cluster.hosts={case.hosts}",
         f"precision={'fp16_comms' if case.quantised else 'fp32'}",
-        f"sharder={SHARDERS[case.kind] if case.pipelined or case.kind != 'baseline' else 'torchrec'}",
-        f"model.rows={list(rows)}".replace(" ", ""),
-        f"model.lengths={[1] * len(rows)}".replace(" ", ""),
+        f"sharder={SHARDERS[case.kind]}",
         f"simulate.batch_size={case.batch_of_gpu}",
-        f"sharder.executor.pipeline={str(case.pipelined).lower()}",
-        f"simulate.profile.peak_of_format.fp32={case.peak or PEAKS[case.platform]}",
     ]
+    if case.peak is not None:
+        given.append(f"simulate.profile.peak_of_format.fp32={case.peak}")
+    if not case.pipelined:
+        given.append("sharder.executor.pipeline=false")
     if case.fall is not None:
         given.append(f"cluster.cross_host.fall_per_doubling={case.fall}")
-    if case.kind == "baseline" and case.gpus > len(rows):
-        given += ["sharder.planner.sharding_types=[column_wise]", f"sharder.planner.column_shards={column_factor(len(rows), case.gpus)}"]
-    elif case.kind == "baseline":
-        given.append(f"sharder.planner.sharding_types=[{','.join(BASELINE_SCHEMES)}]")
-    else:
+    if case.kind != "baseline":
         given.append(f"sharder.towers.count={case.towers}")
     if case.kind == "dmt":
         given += [f"model.tower.{key}={value}" for key, value in (case.tower or tower_of(case.model, case.towers))]
     return given
 
 
-def column_factor(tables: int, gpus: int) -> int:
-    """Column shards of each table where there are more GPUs than tables: the least power of two with which every GPU gets one (5.1)."""
-    return int(2 ** math.ceil(math.log2(gpus / tables)))
-
-
 def tower_of(model: str, towers: int) -> tuple[tuple[str, int], ...]:
     """The tower module that table 4 has for so many towers."""
-    rows = [row for row in published()["table4"] if row["model"] == f"{model}_mlperf" and row.get("towers") == towers]
+    rows = [row for row in published()["table4"] if row["model"] == f"{model}_dmt" and row.get("towers") == towers]
     return tuple(rows[0].get("tower", {}).items()) if rows else ()
 
 

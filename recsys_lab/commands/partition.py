@@ -11,6 +11,7 @@ from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.config.no_run_folder import check_no_run_folder
 from recsys_lab.errors import UserError
 from recsys_lab.partition import CHOICES, DIMS, SAMPLES, STEPS
+from recsys_lab.sharders.dmt.names import ABSOLUTES
 
 if TYPE_CHECKING:
     from recsys_lab.sharders.dmt.partition_file import Partition
@@ -35,6 +36,12 @@ def main(argv: list[str]) -> int:
         metavar="N",
         help=f"dimensions that features are laid out in (default {DIMS}; the paper's 2 tell few towers apart)",
     )
+    line.add_argument(
+        "--absolute",
+        default=ABSOLUTES[0],
+        metavar="A",
+        help=f"{', '.join(ABSOLUTES)}: where an absolute value makes a cosine an affinity (default {ABSOLUTES[0]}, as the paper)",
+    )
     line.add_argument("--steps", type=int, default=STEPS, help=f"batches that the probe trains (default {STEPS})")
     line.add_argument("--samples", type=int, default=SAMPLES, help=f"samples that the affinity is the mean of (default {SAMPLES:,})")
     line.add_argument("--picture", metavar="FILE", help="draw it, as the paper's figure 9: .svg, .png or .pdf")
@@ -44,10 +51,12 @@ def main(argv: list[str]) -> int:
     for name in ("steps", "samples", "towers"):
         if getattr(options, name) < 1:
             raise UserError("too small", where=f"--{name}", given=getattr(options, name), allowed="1 or more")
+    if options.absolute not in ABSOLUTES:
+        raise UserError("no such affinity", where="--absolute", given=options.absolute, allowed=", ".join(ABSOLUTES))
     check_no_run_folder(options.what, "partition", None, "--out FILE says where to write")
     from recsys_lab.partition.find import summary  # with torch, which neither help nor a mistake needs
     from recsys_lab.partition.picture import SUFFIXES, draw
-    from recsys_lab.partition.source import partition_of
+    from recsys_lab.partition.source import partition_from, source_of
     from recsys_lab.sharders.dmt.partition_file import load_partition
 
     other = None if options.compare is None else load_partition(path_of(options.compare, "--compare"))
@@ -57,19 +66,20 @@ def main(argv: list[str]) -> int:
     for file in (path, picture):
         if file is not None and not file.parent.is_dir():
             raise UserError("no such folder", where=file.parent, remedy="make it, or name another")
-    partition, between, data = partition_of(
-        options.what,
+    source = source_of(options.what, options.steps)
+    partition, between = partition_from(
+        source,
         options.towers,
         strategy=options.strategy,
         dims=options.dims,
         size_ratio=options.ratio,
-        steps=options.steps,
         samples=options.samples,
+        absolute=options.absolute,
     )
     if picture is not None:
         draw(partition, picture)
     partition.save(path)
-    figures = {"file": str(path), **summary(partition, between, data, other)}
+    figures = {"file": str(path), **summary(partition, between, source.data, other)}
     if options.json:
         print(json.dumps(figures))
     else:

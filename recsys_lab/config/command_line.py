@@ -148,6 +148,9 @@ def _sweep(line: arguments.Line, overrides: Sequence[Override]) -> Sweep:
     with hydra_errors():
         jobs = _jobs(parsed(words))
     common = composed_sweep(words)
+    if params := _of_the_experiment(common):
+        sized.register(params, line.config_dir)
+        jobs = _jobs([*params, *parsed(words)])
     folder = own_folder(common.hydra.sweep.dir, "hydra.sweep.dir")
     with read_write(common.hydra), open_dict(common.hydra):
         common.hydra.sweep.dir = str(folder).replace("${", "\\${")  # an interpolation in its name stands for itself
@@ -158,6 +161,12 @@ def _sweep(line: arguments.Line, overrides: Sequence[Override]) -> Sweep:
         fixed = [str(o.input_line) for o in overrides if not o.is_sweep_override()]
         frozen = [freeze(with_choices(composed_job(common, tuple(fixed))))]
     return Sweep(folder, jobs, common, configs, tuple(frozen))
+
+
+def _of_the_experiment(common: DictConfig) -> list[Override]:
+    """What an experiment's own `hydra.sweeper.params` run through; words of the line win."""
+    params = OmegaConf.select(common, "hydra.sweeper.params") or {}
+    return parsed([f"{key}={value}" for key, value in params.items()])
 
 
 class JobConfigs:

@@ -28,6 +28,8 @@ from recsys_lab.simulate import Profile
 #: What is priced beside the config's own choice where the user names none.
 PRECISIONS = ("fp32", "fp16_comms", "bf16")
 OPTIMIZERS = ("adam", "row_wise_adagrad")
+#: A paper's opponent, priced where it is named: `torchrec_strong` has all that it has, and replicas.
+OPPONENTS = ("dmt_baseline",)
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Combination:
 def combinations(question: Question) -> list[Combination]:
     """All of them, in the order of the axes. Raises UserError for whatever is wrong with the words."""
     clusters = [(one, _words_of_cluster(one, question)) for one in question.clusters]
-    sharders, precisions, optimizers = question.sharders or choices_of("sharder"), question.precisions, question.optimizers
+    sharders, precisions, optimizers = question.sharders or default_sharders(), question.precisions, question.optimizers
     if not precisions or not optimizers:  # the model may bring others than the usual ones
         default_choice = _composed(question, clusters[0][1])
         precisions = precisions or _own_first(str(default_choice.choices["precision"]), PRECISIONS)
@@ -103,6 +105,11 @@ def combinations(question: Question) -> list[Combination]:
 
 #: A name on file that says how large its cluster is, as h100x64.
 SIZED = re.compile(r"x\d+$")
+
+
+def default_sharders() -> tuple[str, ...]:
+    """Those that are priced where the user names none."""
+    return tuple(name for name in choices_of("sharder") if name not in OPPONENTS)
 
 
 def _shared(question: Question) -> list[str]:

@@ -19,6 +19,7 @@ from recsys_lab.decide.sensitivity import changes_of, sentences
 from recsys_lab.decide.side_by_side import price_all
 from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.planning import plan_inputs
+from recsys_lab.report.sections import unlike_pipelines
 
 #: Told how many combinations are done, and of how many.
 Progress = Callable[[int, int], None]
@@ -29,7 +30,7 @@ class Decision:
     """`rows`: one for each combination and profile; `pandas.DataFrame(decision.rows)` is their table. `winner`: what they allow to say.
 
     `sensitivity`: changes of the winner's row, the most helpful first. `sentences`: the same of FP16 communication, of towers, and of what
-    would help most.
+    would help most, and whether pipelines are unlike.
     """
 
     rows: list[Row]
@@ -89,7 +90,16 @@ def decided(question: Question, workers: int | None = None, progress: Progress |
     if winner.row is None:
         raise nothing_fits(priced)
     changes = changes_of(winner.row, priced, data)
-    return Decision(rows, winner, changes, sentences(winner.row, changes))
+    return Decision(rows, winner, changes, [*sentences(winner.row, changes), *_of_pipelines(priced)])
+
+
+def _of_pipelines(priced: Sequence[Priced]) -> list[str]:
+    """That some of the sharders that fit send the next batch's ids ahead and others do not."""
+    compared = [one.combination for one in priced if any(row.fits and row.ms is not None for row in one.rows)]
+    return [
+        f"{said[0].upper()}{said[1:]}."
+        for said in unlike_pipelines([(c.sharder, c.experiment.sharder.executor.pipeline) for c in compared])
+    ]
 
 
 def nothing_fits(priced: Sequence[Priced]) -> UserError:

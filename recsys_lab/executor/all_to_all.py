@@ -44,9 +44,14 @@ class AllToAll:
         """O."""
         return self.columns[self.group.rank()]
 
+    @property
+    def receivers(self) -> int:
+        """How many ranks this one's columns go to."""
+        return len(self.columns)
+
     def forward_dist(self, looked_up: torch.Tensor) -> PendingColumns:
         """[R * B, O], rank after rank -> parts that make [B, C]."""
-        samples = len(looked_up) // len(self.columns)
+        samples = len(looked_up) // self.receivers
         output = looked_up.new_empty(samples * sum(self.columns))
         parts = [part.view(samples, -1) for part in output.split(self._sizes(samples)) if len(part)]
         return self._issue(output, looked_up.reshape(-1), self._sizes(samples), self._even(samples), parts or [output.view(samples, 0)])
@@ -55,7 +60,7 @@ class AllToAll:
         """[B, C] -> [R * B, O]."""
         samples = len(grads)
         sent = torch.cat([part.reshape(-1) for part in grads.split(self.columns, dim=1)])
-        output = grads.new_empty(samples * len(self.columns), self.own)
+        output = grads.new_empty(samples * self.receivers, self.own)
         return self._issue(output.view(-1), sent, self._even(samples), self._sizes(samples), [output])
 
     def _issue(

@@ -39,7 +39,7 @@ class InteractionModel(ClickModel):
         normalise: of vectors, before they interact: nn.Identity or LayerNorm.
         first_dense: the first-order weights of the dense features.
         tower_modules: of each tower t one that maps [B, F_t, N], its features in the tower's order, to [B, O_t].
-        tower_widths: O_t of each, a multiple of D.
+        tower_widths: O_t of each.
         vector_dim: D.
     """
 
@@ -72,10 +72,10 @@ class InteractionModel(ClickModel):
         """
         self.features, self.vector_dim = feature_names(tables), dim if towers is None else towers.dim
         if towers is not None:
-            self.tower_features, self.tower_widths = towers.features, tuple(count * towers.dim for count in towers.vectors)
+            self.tower_features, self.tower_widths = towers.features, tuple(towers.widths)
             self.tower_modules = nn.ModuleList(map(FirstOrderTower, towers.modules) if first_order else towers.modules)
         self.embeddings = embedding_bags(tables, device)
-        return (len(self.features) if towers is None else sum(towers.vectors)), self.vector_dim
+        return (len(self.features) if towers is None else -(-sum(towers.widths) // towers.dim)), self.vector_dim
 
     def normalisation(self, wanted: bool, dim: int, device: torch.device | None) -> nn.Module:
         """LayerNorm if `wanted`, and if towers, which normalise what enters them, leave something to normalise: the dense features' own."""
@@ -92,10 +92,15 @@ class InteractionModel(ClickModel):
         return None if self.bottom is None else self.bottom(dense)
 
     def sparse_arch(self, looked_up: LookedUp) -> list[Tensor]:
-        """The vectors of the features, or those that tower modules make of them: each entry [B, any number, D]."""
+        """The vectors of the features, or those that tower modules make of them: each entry [B, any number, D].
+
+        Where a tower gives no whole vectors, the columns of all towers are read as vectors side by side. The last may end in zeros.
+        """
         if not self.tower_features:
             return side_by_side(looked_up, self.features)
         outputs = looked_up if isinstance(looked_up, list) else self.run_towers(looked_up)
+        if any(width % self.vector_dim for width in self.tower_widths):
+            outputs = [nn.functional.pad(torch.cat(outputs, dim=1), (0, -sum(self.tower_widths) % self.vector_dim))]
         return [output.unflatten(1, (-1, self.vector_dim)) for output in outputs]
 
     def run_towers(self, looked_up: KeyedTensor | Mapping[str, Tensor]) -> list[Tensor]:

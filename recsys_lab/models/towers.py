@@ -23,11 +23,11 @@ from recsys_lab.models.options import Towers
 
 @dataclass(frozen=True)
 class TowerModules:
-    """The `features` of each tower, its module, and how many `vectors` of `dim` that makes."""
+    """The `features` of each tower, its module, and the `widths` of what that makes. After them vectors of `dim` interact."""
 
     features: Towers
     modules: list[nn.Module]
-    vectors: list[int]
+    widths: list[int]
     dim: int
 
 

@@ -11,12 +11,11 @@ from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import UserError
 from recsys_lab.partition import CHOICES, DIMS
 from recsys_lab.sharders.dmt.affinity import coordinates, distances
-from recsys_lab.sharders.dmt.partition import balanced_groups, size_bounds, strided
+from recsys_lab.sharders.dmt.names import STRIDED
+from recsys_lab.sharders.dmt.partition import balanced_groups, in_groups, size_bounds, strided
 from recsys_lab.sharders.dmt.partition_file import Partition, adjusted_rand_index
 from recsys_lab.sharders.dmt.towers import features_of
 from recsys_lab.tables import Table
-
-STRIDED = "strided"
 
 
 def find(
@@ -30,11 +29,29 @@ def find(
     size_ratio: float = 1.0,
     seed: int = 0,
     source: Mapping[str, Any] | None = None,
+    groups: Sequence[Sequence[int]] | None = None,
 ) -> Partition:
     """Tables into `towers` groups, from the affinity `between` the features of `data` [F, F].
 
-    A table that several features read has the mean of their affinities. `strategy`: coherent, diverse, or strided, which looks at no
-    affinity. `dims`: n of the coordinates. `size_ratio`: R, the largest tower's tables over the smallest's. Raises UserError.
+    A table that several features read has the mean of their affinities.
+
+    Args:
+        between: the affinity of each two features.
+        data: whose features they are.
+        tables: that the features read.
+        towers: how many groups.
+        strategy: coherent, diverse, or strided, which looks at no affinity.
+        dims: n of the coordinates.
+        size_ratio: R, the largest tower's tables over the smallest's.
+        seed: of the coordinates' starts, and of K-means.
+        source: where the affinity is from, for the file.
+        groups: tables by number, each group divided apart; None: all together.
+
+    Returns:
+        The towers, with the affinity and the coordinates.
+
+    Raises:
+        UserError: for what cannot be divided so.
     """
     check(tables, towers, strategy, dims, size_ratio)
     number = {feature.name: at for at, feature in enumerate(data.features)}
@@ -42,7 +59,13 @@ def find(
     of_tables = np.array([[between[np.ix_(a, b)].mean() for b in readers] for a in readers])
     points, stress = coordinates(distances(of_tables, "coherent" if strategy == STRIDED else strategy), dims, seed)
     loads = [data.access[table.name].mean_length * table.row_bytes for table in tables]
-    members = strided(len(tables), towers) if strategy == STRIDED else balanced_groups(points, towers, size_ratio, loads, seed)
+
+    def divide(group: Sequence[int], count: int) -> list[list[int]]:
+        if strategy == STRIDED:
+            return strided(len(group), count)
+        return balanced_groups(points[list(group)], count, size_ratio, [loads[at] for at in group], seed)
+
+    members = in_groups(groups or [range(len(tables))], towers, divide)
     table_of = {feature: at for at, table in enumerate(tables) for feature in table.features}
     return Partition(
         towers=features_of(tables, members),

@@ -12,6 +12,7 @@ from matplotlib.patches import Rectangle
 from recsys_lab.base.files import write_text
 from recsys_lab.errors import cannot_write
 from recsys_lab.report.charts import RULE, SOFT, STYLE, svg_file
+from recsys_lab.sharders.dmt.names import OF_SAMPLES
 from recsys_lab.sharders.dmt.partition_file import Partition
 
 SUFFIXES = (".svg", ".png", ".pdf")
@@ -59,7 +60,8 @@ def _matrix(axes, partition: Partition) -> None:
         colours = [_colour(tower) for tower, names in enumerate(partition.towers) for _ in names]
         for label, colour in zip(ticks, colours):
             label.set_color(colour)
-    axes.set_title("affinity: mean |cos| of two features' embeddings, tower by tower")
+    of_samples = partition.source.get("absolute") == OF_SAMPLES
+    axes.set_title(f"affinity: {'mean |cos|' if of_samples else '|mean cos|'} of two features' embeddings, tower by tower")
     axes.figure.colorbar(image, ax=axes, shrink=0.8, label="affinity")
 
 

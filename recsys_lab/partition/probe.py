@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,8 +16,6 @@ from recsys_lab.errors import UserError
 from recsys_lab.experiment import Experiment, Towers
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.initial import fill_tables, initialise_dense
-from recsys_lab.plan.serialise import load_plan
-from recsys_lab.train import checkpoint, checkpoint_folder
 
 #: A probe's tables have at most so many rows, ids taken modulo that.
 MOST_ROWS = 1_000_000
@@ -80,27 +77,6 @@ def fresh(experiment: Experiment, data: DataSet, seed: int, towers: Towers = ())
         bag.sparse = True
     torch.manual_seed(seed)  # of dropout
     return model
-
-
-def of_run(folder: Path, experiment: Experiment) -> tuple[ClickModel, DataSet]:
-    """The flat model of a run with the tables of its last checkpoint, and its data. The dense arch is not read.
-
-    Raises UserError where the run left no checkpoint.
-    """
-    last = checkpoint_folder.latest(folder / "checkpoints")
-    if last is None:
-        raise UserError("the run left no checkpoint", where=folder, remedy="name a run that trained, or give overrides to train a probe")
-    plans = [folder / "plan_here.json", folder / "plan.json"]
-    plan = load_plan(next((path for path in plans if path.exists()), plans[1]))
-    data = experiment.open_data(max(table.rows for table in plan.tables))
-    if any(feature.pooling == "none" for feature in data.features):
-        opened(experiment)
-    model = fresh(experiment, data, experiment.seed)
-    checkpoint.checked_trainer(last)
-    reader = checkpoint.Reader(last)
-    for name, bag in bags(model).items():
-        reader.fill(checkpoint.whole(f"table.{name}.weight", bag.weight.data))
-    return model.eval(), data
 
 
 def bags(model: ClickModel) -> Mapping[str, torch.nn.EmbeddingBag]:

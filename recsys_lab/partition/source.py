@@ -39,29 +39,42 @@ def source_of(words: Sequence[str], steps: int) -> Source:
     if "=" not in words[0]:
         if len(words) > 1:
             raise UserError("a run has its own config", where="partition", given=words[1], remedy="name the run folder alone")
+        from recsys_lab.partition.of_run import of_run  # with what trains, which a probe does not need
+
         folder = path_of(words[0], "partition")
         experiment = resolve(stored(folder, Named()))
-        model, data = probe.of_run(folder, experiment)
+        model, data = of_run(folder, experiment)
         return Source(experiment, data, lambda: model, {"run": folder.resolve().name, "model": experiment.choices["model"]})
-    probed = of_words(words, where="partition")
-    data = probe.opened(probed)
-    origin = {"model": probed.choices["model"], "steps": steps, "batch_size": probed.data.batch_size}
-    return Source(probed, data, lambda: probe.trained(probed, data, steps, probed.seed), origin)
+    return probe_of(of_words(words, where="partition"), steps)
 
 
-def partition_of(
-    words: Sequence[str], towers: int, *, strategy: str, dims: int, size_ratio: float, steps: int, samples: int
-) -> tuple[Partition, np.ndarray, DataSet]:
-    """The features of a source in `towers` groups, the affinity between them [F, F], and their data.
+def probe_of(experiment: Experiment, steps: int) -> Source:
+    """`steps` batches of the flat model of `experiment`, on its data. Raises UserError for what towers cannot be of."""
+    data = probe.opened(experiment)
+    origin = {"model": experiment.choices["model"], "steps": steps, "batch_size": experiment.data.batch_size}
+    return Source(experiment, data, lambda: probe.trained(experiment, data, steps, experiment.seed), origin)
 
-    `words`, `steps`: as `source_of` takes them. `samples`: the affinity is their mean. The rest: as `find` takes it. Raises UserError.
+
+def partition_from(
+    source: Source,
+    towers: int,
+    *,
+    strategy: str,
+    dims: int,
+    size_ratio: float,
+    samples: int,
+    absolute: str,
+    groups: Sequence[Sequence[int]] | None = None,
+) -> tuple[Partition, np.ndarray]:
+    """The features of `source` in `towers` groups, and the affinity between them [F, F].
+
+    `samples`: the affinity is their mean; `absolute`: as `affinity` takes it. The rest: as `find` takes it. Raises UserError.
     """
     with one_thread():
-        source = source_of(words, steps)
         tables = source.experiment.model.tables(source.data, "fp32")
         check(tables, towers, strategy, dims, size_ratio)
-        between = affinity(probe.embeddings(source.model(), source.data, samples))
-    origin = source.origin | {"samples": min(samples, source.data.splits["train"].rows)}
+        between = affinity(probe.embeddings(source.model(), source.data, samples), absolute)
+    origin = source.origin | {"samples": min(samples, source.data.splits["train"].rows), "absolute": absolute}
     seed = source.experiment.seed
-    partition = find(between, source.data, tables, towers, strategy=strategy, dims=dims, size_ratio=size_ratio, seed=seed, source=origin)
-    return partition, between, source.data
+    how: dict[str, Any] = {"strategy": strategy, "dims": dims, "size_ratio": size_ratio, "groups": groups}
+    return find(between, source.data, tables, towers, seed=seed, source=origin, **how), between

@@ -90,6 +90,14 @@ def planning(cluster: Cluster, tables: int) -> None:
         _line("planning", f"{counted(tables, 'table')} for {counted(cluster.world_size, 'rank')}: minutes, by the sharder")
 
 
+def towers(strategy: str, steps: int) -> None:
+    """Before towers are found on the run's own data."""
+    _line(
+        "towers",
+        f"{strategy}, found on {counted(steps, 'step')} of a short training, or kept from an earlier run with the same model and data",
+    )
+
+
 def plan(sharding: ShardingPlan, cluster: Cluster) -> None:
     held = sharding.weight_bytes_of_ranks()
     schemes: dict[str, int] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +20,18 @@ from recsys_lab.units import MS_PER_S, counted, grid, human_bytes, human_count
 
 UNKNOWN = "not known"
 CALIBRATE = "python -m recsys_lab calibrate measures this machine"
+PIPELINE = "sharder.executor.pipeline"
 #: Letters of a group of ranks in a table.
 LONGEST_GROUP = 24
+
+
+def unlike_pipelines(sharders: Iterable[tuple[str, bool]]) -> list[str]:
+    """One sentence where some of `sharders` send the next batch's ids ahead, which is `PIPELINE`, and others do not; else none."""
+    ahead, waiting = (list(dict.fromkeys(name for name, pipeline in sharders if pipeline is wanted)) for wanted in (True, False))
+    if not ahead or not waiting:
+        return []
+    names = f"{', '.join(ahead)} {'send' if len(ahead) > 1 else 'sends'} the next batch's ids ahead, {', '.join(waiting)}"
+    return [f"unlike pipelines: {names} {'do' if len(waiting) > 1 else 'does'} not; {PIPELINE}=true makes them alike"]
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,9 @@ def with_studies(words: list[str]) -> list[str]:
 def _paper(path: Path) -> Paper:
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     name = path.parent.name
-    studies = [_study(config) for config in (CONFIGS / name).glob("*.yaml")]
+    studies = [
+        _study(config) for config in (CONFIGS / name).glob("*.yaml") if "study" in yaml.safe_load(config.read_text(encoding="utf-8"))
+    ]
     studies += [Item(name, item, None, **why) for item, why in content["without"].items()]
     return Paper(name, content["title"], content["source"], content["tables"], content["figures"], tuple(sorted(studies, key=_place)))
 

@@ -12,7 +12,7 @@ from recsys_lab.config.options import DataCommon
 from recsys_lab.errors import UserError
 from recsys_lab.record.result import RESULT_FILE, read_result
 from recsys_lab.record.run_folder import read_config
-from recsys_lab.report.sections import CALIBRATE
+from recsys_lab.report.sections import CALIBRATE, PIPELINE, unlike_pipelines
 from recsys_lab.sweeps import folder as sweep_folder
 from recsys_lab.sweeps.baseline import Bases, find_bases
 from recsys_lab.sweeps.comparisons import Comparison, Side, compare_all
@@ -81,7 +81,7 @@ def read_ablation(folder: Path | str, baseline: str | None = None, level: float 
     sides = {(i, figure.name): Side(row.by_seed(figure), figure) for i, row in enumerate(rows) for figure in measured}
     comparisons = compare_all(sides, bases.of_rows, level)
     notes = [f"every job: {' '.join(f'{k}={v}' for k, v in fixed.items())}"] if fixed else []
-    return Ablation(folder, rows, varying, bases, comparisons, level, (*notes, *_of_simulations(rows), *bases.notes))
+    return Ablation(folder, rows, varying, bases, comparisons, level, (*notes, *_of_simulations(rows), *_of_pipelines(rows), *bases.notes))
 
 
 def _of_simulations(rows: Sequence[Row]) -> list[str]:
@@ -93,6 +93,14 @@ def _of_simulations(rows: Sequence[Row]) -> list[str]:
         beyond = dict.fromkeys(one["extrapolates"] for one in shown if one["profile"] == profile and one.get("extrapolates"))
         notes.append("; ".join([f"simulated with profile {profile}", *beyond]))
     return notes
+
+
+def _of_pipelines(rows: Sequence[Row]) -> list[str]:
+    """That some of the sharders send the next batch's ids ahead and others do not. Nothing where the sweep varies just that."""
+    executors = [(str(row.setting("sharder")), (row.config.get("sharder") or {}).get("executor") or {}) for row in rows]
+    if any(PIPELINE in row.overrides for row in rows):
+        return []
+    return unlike_pipelines([(sharder, bool(executor["pipeline"])) for sharder, executor in executors if "pipeline" in executor])
 
 
 def fold(jobs: Sequence[SweepJob]) -> tuple[Row, ...]:

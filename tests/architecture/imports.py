@@ -33,7 +33,8 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "experiment": DESCRIPTION | {"plan", "sharders", "simulate", "models", "data", "config"},
     "studies": LEAVES | {"record", "report", "config", "experiment"},
     "train": DESCRIPTION | {"plan", "models", "kernels", "executor", "data", "record", "report", "config", "experiment", "lightning"},
-    "planning": LEAVES | {"cluster", "tables", "plan", "sharders", "simulate", "models", "data", "record", "config", "experiment"},
+    "planning": LEAVES
+    | {"cluster", "tables", "plan", "sharders", "simulate", "models", "data", "record", "config", "experiment", "partition"},
     "pipeline": LEAVES | {"plan", "simulate", "record", "report", "config", "experiment", "planning", "train"},
     "job": LEAVES | {"config", "record", "report", "train", "experiment", "pipeline", "studies"},
     "sweeps": LEAVES | {"config", "record", "report", "job", "launchers"},
@@ -41,7 +42,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "calibrate": LEAVES
     | {"cluster", "precision", "plan", "simulate", "kernels", "models", "config", "report", "experiment", "planning", "pipeline"}
     | {"train", "launchers"},
-    "partition": LEAVES | {"tables", "plan", "sharders", "models", "data", "config", "experiment", "report", "train"},
+    "partition": LEAVES | {"tables", "plan", "sharders", "models", "data", "config", "experiment", "report"},
     "decide": LEAVES | {"cluster", "tables", "plan", "simulate", "data", "config", "report", "experiment", "planning"},
     "api": LEAVES | {"tables", "plan", "simulate", "record", "config", "experiment", "planning"},
     "interop": LEAVES | {"tables", "plan", "schemes", "sharders", "executor", "data", "experiment", "api"},
@@ -70,6 +71,7 @@ ONLY_IN: Mapping[str, frozenset[str]] = {
 }
 #: Single files that may import more, and why.
 ALSO: Mapping[tuple[str, str], str] = {
+    ("recsys_lab/partition/of_run.py", "train"): "reads the checkpoint of a run, which the command alone asks for",
     ("launchers/agent.py", "plan"): "imports ahead of time what every rank will need",
 }
 #: Single-device code: of torch and torchrec nothing that is distributed.

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import ReadonlyConfigError
 
 from recsys_lab.config.arguments import override, with_quotes
-from recsys_lab.config.command_line import Question, read
+from recsys_lab.config.command_line import Question, Sweep, read
 from recsys_lab.config.frozen import differences, fingerprint, plain, save
 from recsys_lab.config.schema import build
 from recsys_lab.errors import UserError
@@ -199,3 +199,16 @@ def test_a_run_that_goes_on_does_so_in_its_own_folder(tmp_path):
         read([f"resume={run}", f"hydra.run.dir={tmp_path / 'other'}"])
     for own in (run, f"{run}/", os.path.relpath(run)):
         assert read([f"resume={run}", f"hydra.run.dir={own}"]).folder == run
+
+
+def test_an_experiment_may_bring_what_a_sweep_runs_through() -> None:
+    """DMT's figure 10 from configs alone: every job has the baseline's pipeline, formats and batch."""
+    line = read(["-m", "experiment=dmt/figure10_line", "cluster=h100x64"])
+    assert isinstance(line, Sweep)
+    words = [dict(word.split("=") for word in job) for job in line.jobs]
+    models, sharders = ("dlrm_dmt", "dcn_dmt"), ("dmt_baseline", "dmt_sptt", "dmt")
+    assert [(job["model"], job["cluster"], job["sharder"]) for job in words] == [(m, "h100x64", s) for m in models for s in sharders]
+    for config in line.configs:
+        assert config.sharder.executor.pipeline and config.precision.forward_comm == "fp16" and set(config.model.lengths) == {1}
+        assert (config.cluster.hosts, config.simulate.batch_size, config.mode) == (8, 16384, "simulate")
+    assert len(read(["-m", "experiment=dmt/figure10_line", "sharder=dmt", "model=dcn_dmt", "cluster=h100x64"]).jobs) == 1

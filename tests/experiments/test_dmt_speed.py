@@ -7,15 +7,19 @@ from pathlib import Path
 
 import pytest
 
+import recsys_lab
 from experiments.dmt import frappe
 from experiments.dmt.alike import extra_ms
-from experiments.dmt.speed import MOST_TOWERS, PLATFORMS, SIZES, Case, column_factor, priced, tower_of, words
+from experiments.dmt.speed import MOST_TOWERS, PLATFORMS, SIZES, Case, priced, tower_of, words
 from recsys_lab.__main__ import main
 from recsys_lab.config import command_line
 from recsys_lab.config.frozen import fingerprint
 from recsys_lab.errors import UserError
 from recsys_lab.record.result import Result
+from recsys_lab.sharders.torchrec.columns import factor
 from recsys_lab.simulate import Simulated
+
+SIXTEEN = ["sharder=dmt", "sharder.towers.count=16"]
 
 
 def exchanged(simulated: Simulated, name: str) -> float:
@@ -38,19 +42,19 @@ def test_time_that_both_have_makes_one_so_many_times_the_other() -> None:
     assert extra_ms(20, 10, 2.0) == 0 and extra_ms(20, 15, 2.0) < 0
 
 
-def test_towers_are_table_fours_and_divide_the_hosts() -> None:
+def test_towers_are_table_fours() -> None:
     assert dict(tower_of("dlrm", 16)) == {"c": 0, "p": 1, "dim": 128} and dict(tower_of("dlrm", 8))["dim"] == 64
     for platform, most in PLATFORMS.items():
         for gpus in (size for size in SIZES if size <= most):
             case = Case("dcn", platform, gpus, "dmt")
-            assert case.hosts % case.towers == 0 and case.towers <= MOST_TOWERS
+            assert case.towers == min(case.hosts, MOST_TOWERS)
             assert tower_of("dlrm", case.towers)
             assert f"sharder.towers.count={case.towers}" in words(case)
 
 
-@pytest.mark.parametrize(("gpus", "shards"), [(27, 2), (32, 2), (64, 4), (128, 8), (208, 8), (416, 16), (512, 32)])
-def test_with_more_gpus_than_tables_every_gpu_of_the_baseline_has_a_column_shard(gpus: int, shards: int) -> None:
-    assert column_factor(26, gpus) == shards and 26 * shards >= gpus > 26 * shards / 2
+@pytest.mark.parametrize(("gpus", "shards"), [(26, None), (27, 2), (32, 2), (64, 4), (128, 8), (208, 8), (416, 16), (512, 32)])
+def test_with_more_gpus_than_tables_every_gpu_of_the_baseline_has_a_column_shard(gpus: int, shards: int | None) -> None:
+    assert factor(26, gpus) == shards and (shards is None or 26 * shards >= gpus > 26 * shards / 2)
 
 
 def test_the_strong_baseline_exchanges_all_tables_at_once() -> None:
@@ -62,6 +66,14 @@ def test_the_strong_baseline_exchanges_all_tables_at_once() -> None:
 def test_a_case_may_have_a_network_that_loses_more() -> None:
     assert "cluster.cross_host.fall_per_doubling=0.25" in words(Case("dlrm", "h100", 16, "dmt", fall=0.25))
     assert Case("dlrm", "h100", 512, "dmt", most_towers=16).towers == 16 and Case("dlrm", "h100", 416, "dmt").towers == 26
+
+
+def test_quantised_xlrm_gains_by_the_papers_sixteen_towers() -> None:
+    """Section 6: by up to 1.2 times on 1,024 H100. FP8 both ways, also in the baseline."""
+    fp8 = ["precision.forward_comm=fp8", "precision.backward_comm=fp8"]
+    words = ["model=xlrm", "data=random", "mode=simulate", "cluster=h100x1024", *fp8]
+    flat, dmt = (recsys_lab.simulate(*words, *sharder).iteration_ms for sharder in (["sharder=dmt_baseline"], SIXTEEN))
+    assert 1 < flat / dmt < 1.2
 
 
 def test_a_figure_is_printed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

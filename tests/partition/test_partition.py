@@ -15,6 +15,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.experiment import of_words
 from recsys_lab.partition import probe
 from recsys_lab.partition.find import balance
+from recsys_lab.partition.of_run import of_run
 from recsys_lab.partition.picture import draw
 from recsys_lab.plan.serialise import save_plan
 from recsys_lab.planning import plan_for, this_machine
@@ -41,7 +42,7 @@ STEPS = 110
 
 def test_a_short_training_finds_the_planted_groups(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, picture = tmp_path / "towers.json", tmp_path / "towers.svg"
-    options = ["--towers", "2", "--steps", str(STEPS), "--samples", "4096"]
+    options = ["--towers", "2", "--steps", str(STEPS), "--samples", "4096", "--absolute", "of_samples"]
     assert main(["partition", *WORDS, f"data.cache={tmp_path}", *options, "-o", str(file), "--picture", str(picture), "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["agreement_with_planted"] == 1.0
@@ -72,15 +73,15 @@ def test_a_runs_tables_give_their_own_affinity(tmp_path: Path) -> None:
     save(experiment.config, run)
     save_plan(plan_for(experiment, data, this_machine(experiment), 128).plan, run / "plan.json")
     with pytest.raises(UserError, match="no checkpoint"):
-        probe.of_run(run, experiment)
+        of_run(run, experiment)
     with one_thread():
         model = probe.trained(experiment, data, 5, seed=4)
         pieces = [checkpoint.whole(f"table.{name}.weight", bag.weight.data) for name, bag in probe.bags(model).items()]
         checkpoint.save(run / "checkpoints" / "step=5", pieces, {}, 0, lambda: None)
-        loaded, its_data = probe.of_run(run, experiment)
+        loaded, its_data = of_run(run, experiment)
         np.testing.assert_array_equal(affinity(probe.embeddings(loaded, its_data, 500)), affinity(probe.embeddings(model, data, 500)))
     assert main(["partition", str(run), "--towers", "4", "--samples", "500", "-o", str(tmp_path / "p.json")]) == 0
-    assert load_partition(tmp_path / "p.json").source == {"run": "run", "model": "dlrm", "samples": 500}
+    assert load_partition(tmp_path / "p.json").source == {"run": "run", "model": "dlrm", "samples": 500, "absolute": "of_mean"}
 
 
 def test_balance_tells_sizes_and_loads() -> None:

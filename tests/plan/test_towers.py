@@ -23,7 +23,7 @@ from recsys_lab.tables import Table
 from tests.executor.tower_cases import tower_plan
 from tests.plan.plans import FP32, LENGTHS, access, workload
 from tests.plan.test_lower import spread
-from tests.plan.test_volume_towers import DIM, FOUR, MIX, ONE, TABLES, TWO
+from tests.plan.test_volume_towers import DIM, FOUR, MIX, ONE, TABLES, THREE, TWO
 
 FEATURES = sum(len(t.features) for t in TABLES)
 
@@ -31,12 +31,35 @@ FEATURES = sum(len(t.features) for t in TABLES)
 def test_towers_are_on_consecutive_hosts_and_peer_order_sorts_by_place() -> None:
     assert sites_of(2, 2, 2).peer_order == (0, 2, 1, 3)  # the paper's example, section 3.1.1
     wide = sites_of(2, 4, 2)  # K = 2 hosts a tower
-    assert (wide.count, wide.ranks, wide.towers) == (2, 4, 1) and wide.ranks_of(1) == (4, 5, 6, 7) and wide.peers_at(1) == (1, 5)
+    assert (wide.hosts, wide.towers) == ((2, 2), (1, 1)) and wide.ranks_of(1) == (4, 5, 6, 7) and wide.peers_at(1, 1) == (1, 5)
     many = sites_of(8, 2, 2)  # four towers a host
-    assert (many.count, many.towers, [many.site_of_tower(t) for t in (3, 4)]) == (2, 4, [0, 1]) and list(many.towers_of(1)) == [4, 5, 6, 7]
-    for towers, hosts in ((3, 2), (2, 3), (0, 2)):
-        with pytest.raises(UserError, match="must divide each other"):
+    assert (many.towers, [many.site_of_tower(t) for t in (3, 4)]) == ((4, 4), [0, 1]) and list(many.towers_of(1)) == [4, 5, 6, 7]
+    for towers, hosts in ((2, 3), (2, 5), (0, 2)):
+        with pytest.raises(UserError, match="so many towers cannot share the hosts"):
             sites_of(towers, hosts, 1)
+
+
+@pytest.mark.parametrize(
+    ("towers", "hosts", "each"),
+    [
+        (26, 32, (2,) * 6 + (1,) * 20),  # the paper's 256 and 512 GPUs
+        (26, 64, (4,) * 6 + (2,) * 20),
+        (3, 4, (2, 1, 1)),
+        (4, 6, (2, 2, 1, 1)),
+        (26, 8, (1,) * 8),
+    ],
+)
+def test_towers_need_not_divide_the_hosts(towers: int, hosts: int, each: tuple[int, ...]) -> None:
+    sites = sites_of(towers, hosts, 2)
+    assert sites.hosts == each and sum(sites.towers) == towers and max(sites.towers) - min(sites.towers) <= 1
+    for site in range(sites.count):
+        assert sorted(sites.order_of(site)) == list(sites.world)  # every rank's samples are looked up once in every site
+        assert {len(sites.peers_at(site, place)) for place in range(len(sites.ranks_of(site)))} == {sites.peers_of(site)}
+    assert all(
+        set(sites.peers_at(s, p)) <= set(sites.exchange_of(r))
+        for r in sites.world
+        if (s := sites.site_of_rank(r), p := sites.place_of_rank(r))
+    )
 
 
 def changed(plan: ShardingPlan, table: int, **changes) -> ShardingPlan:
@@ -60,7 +83,7 @@ def test_what_is_no_plan_of_towers_is_refused() -> None:
         (dataclasses.replace(sharding, permute=""), "unknown peer permute; given none given"),
         (dataclasses.replace(sharding, towers=(("c", "a"), ("b", "d", "f", "e"))), "all features of a table must be in one tower"),
         (dataclasses.replace(sharding, towers=(("c", "a", "b", "d"), ("d", "f", "e"))), "a feature is in two towers; given d"),
-        (dataclasses.replace(sharding, towers=()), "towers and hosts must divide each other"),
+        (dataclasses.replace(sharding, towers=()), "so many towers cannot share the hosts"),
         (changed(sharding, 0, scheme="tower_row_wise", shards=swapped), "rank 0 must hold rows 0 to 20"),
         (changed(sharding, 0, shards=sharding.placements[0].shards * 2), "two shards hold the same cells"),
     ]
@@ -68,6 +91,14 @@ def test_what_is_no_plan_of_towers_is_refused() -> None:
         with pytest.raises(UserError) as error:
             validate(plan)
         assert message in str(error.value)
+
+
+def test_unlike_sites_have_no_common_peer_order() -> None:
+    for permute in ("rows", "none"):
+        with pytest.raises(UserError, match=f"no common peer order; given {permute}; allowed: ids"):
+            tower_plan(TABLES, THREE, 4, 2, MIX, permute)
+    text = "\n".join(explain(tower_plan(TABLES, THREE, 4, 2, MIX, "ids")))
+    assert "3 towers on 3 sites: 1 on each, which is 1 to 2 hosts" in text and "in 2 exchanges of 4 peers side by side" in text
 
 
 def test_a_plan_of_towers_loads_as_it_was_saved(tmp_path) -> None:
@@ -93,10 +124,13 @@ def works(towers: int, columns: int = 5) -> tuple[TowerWork, ...]:
 @given(st.data())
 def test_steps_are_whole(data: st.DataObject) -> None:
     """Any towers: what is sent is received, the order is serial, and look-ups read each row once for each id."""
-    towers, hosts = data.draw(st.sampled_from([(TWO, 2), (TWO, 4), (TWO, 1), (FOUR, 2), (FOUR, 4), (ONE, 1), (ONE, 2)]))
+    towers, hosts = data.draw(
+        st.sampled_from([(TWO, 2), (TWO, 4), (TWO, 1), (FOUR, 2), (FOUR, 4), (ONE, 1), (ONE, 2), (THREE, 4), (THREE, 2)])
+    )
     ranks, batch = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 9))
     schemes = tuple(data.draw(st.lists(st.sampled_from(MIX), min_size=1, max_size=3)))
-    plan = tower_plan(TABLES, towers, hosts, ranks, schemes, data.draw(st.sampled_from(["rows", "ids", "none"])))
+    permutes = ["rows", "ids", "none"] if sites_of(len(towers), hosts, ranks).even else ["ids"]
+    plan = tower_plan(TABLES, towers, hosts, ranks, schemes, data.draw(st.sampled_from(permutes)))
     load = workload(batch, towers=data.draw(st.sampled_from([(), works(len(towers))])))
     steps, world, earlier = lower(plan, access(TABLES, LENGTHS), FP32, load), hosts * ranks, set()
     for step in steps.steps:

@@ -33,6 +33,7 @@ TABLES = (
 )
 TWO: Towers = (("c", "a", "b"), ("d", "f", "e"))
 FOUR: Towers = (("a",), ("c", "b"), ("e", "f"), ("d",))
+THREE: Towers = (("c", "b", "a"), ("f", "e"), ("d",))  # on four hosts: one tower has two, on two hosts: one has two towers
 ONE: Towers = (("a", "b", "c", "d", "e", "f"),)
 MIX = ("row_wise", "table_wise", "column_wise")
 #: (towers, schemes, permute, with tower modules)
@@ -44,6 +45,7 @@ CASES: list[tuple[Towers, tuple[str, ...], str, bool]] = [
     (FOUR, MIX, "rows", True),
     (FOUR, MIX, "none", False),
     (ONE, MIX, "none", True),
+    (THREE, MIX, "ids", True),
 ]
 SHAPES = [(2, 2), (4, 1), (2, 1), (1, 2), (4, 2)]
 #: In other formats only what differs in what travels: with and without tower modules, parts of rows and whole ones.
@@ -110,12 +112,11 @@ def leave_the_site(plan: ShardingPlan, rank: int, collectives: Seen, dense_bytes
     sites = sites_of_plan(plan)
     if sites.count == 1:
         return
-    world, peers = set(range(plan.world_size)), sites.peers_at(sites.place_of_rank(rank))
+    world, peers = set(range(plan.world_size)), sites.exchange_of(rank)
     crossing = [(kind, group, size) for kind, group, size in collectives if len({sites.site_of_rank(r) for r in group}) > 1]
     ids = [one for one in crossing if one[0] == "all_to_all" and set(one[1]) == world and one[1] != peers]
     between = [one for one in crossing if one[0] == "all_to_all" and one[1] == peers]
     reduced = [one for one in crossing if one[0] == "all_reduce"]
-    rows = [one for one in between if sites.ranks > 1] or between
-    assert len(ids) + len(between) == len(ids + rows) == 5
+    assert len(ids) + len(between) == 5
     assert sum(size for _, _, size in reduced) == dense_bytes and {g for _, g, _ in reduced} == {tuple(sorted(world))}
     assert len(crossing) == len(ids) + len(between) + len(reduced)

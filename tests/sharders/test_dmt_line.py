@@ -8,9 +8,12 @@ import pytest
 import torch
 
 import recsys_lab
+from recsys_lab.base import paths
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import of_words
+from recsys_lab.partition import probe
 from recsys_lab.plan.serialise import load_plan
+from recsys_lab.planning import towers_for
 from recsys_lab.sharders.dmt.partition_file import Partition
 from recsys_lab.tables import Table
 from tests.end_to_end.lines import line, result
@@ -39,6 +42,31 @@ def test_a_run_trains_the_towers_of_a_file(tmp_path: Path) -> None:
     record = result(tmp_path / "run")
     assert record["plan"]["towers"] == [list(tower) for tower in TOWERS]
     assert "towers.output.all_to_all" in {one["name"] for one in record["measured"]["collectives"]}
+
+
+@pytest.mark.timeout(240)
+def test_a_run_finds_its_towers_and_trains_them(tmp_path: Path) -> None:
+    """Probe, partition and training in one line; the second plan of the same model and data trains no probe."""
+    words = ["model=dlrm", "data=synthetic_groups", "data.groups=2", "data.rows_per_table=[12,12,12,12]", *FEW, "logger=none"]
+    words += ["data.dense_features=0", "launcher.ranks_per_host=1", "sharder=dmt", "sharder.towers.count=2", "cluster=h100x16"]
+    words += ["sharder.towers.strategy=coherent", "sharder.towers.probe_steps=3", f"data.cache={tmp_path}"]
+    process = line(*words, f"hydra.run.dir={tmp_path / 'run'}", cache=tmp_path)
+    assert process.code == 0, process.err
+    assert "coherent, found on 3 steps of a short training" in process.out
+    towers = load_plan(tmp_path / "run" / "plan_here.json").towers
+    assert sorted(map(len, towers)) == [2, 2] and towers == load_plan(tmp_path / "run" / "plan.json").towers
+    experiment = of_words(words, where="test")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paths, "user_cache", lambda: tmp_path / "answers of this test")
+        assert towers_for(experiment, experiment.open_data(), experiment.cluster) == towers
+        patch.setattr(probe, "trained", None)
+        assert towers_for(experiment, experiment.open_data(), experiment.cluster) == towers
+
+
+def test_towers_are_not_sought_in_random_clicks() -> None:
+    experiment = of_words(["model=dcn_dmt", "data=random", "sharder=dmt", "sharder.towers.strategy=diverse"], where="test")
+    with pytest.raises(UserError, match="towers.strategy: nothing to find towers on; given diverse, with random labels"):
+        towers_for(experiment, experiment.open_data(), experiment.cluster)
 
 
 @pytest.mark.timeout(240)

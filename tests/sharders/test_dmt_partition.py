@@ -18,7 +18,8 @@ from sklearn.metrics import adjusted_rand_score
 from recsys_lab.errors import UserError
 from recsys_lab.sharders.dmt import TowerOptions
 from recsys_lab.sharders.dmt.affinity import affinity, coordinates, distances
-from recsys_lab.sharders.dmt.partition import SEEDS, balanced_groups, size_bounds, strided
+from recsys_lab.sharders.dmt.names import ABSOLUTES
+from recsys_lab.sharders.dmt.partition import SEEDS, balanced_groups, shares, size_bounds, strided
 from recsys_lab.sharders.dmt.partition_file import Partition, adjusted_rand_index, load_partition
 from recsys_lab.tables import Table
 from tests.simulate.clusters import cluster
@@ -56,7 +57,9 @@ def test_the_diverse_strategy_keeps_the_alike_apart() -> None:
     assert sum(diverse[i] == diverse[j] for i, j in twins) < 4
 
 
-def test_affinity_is_the_mean_absolute_cosine_of_the_samples_that_have_both() -> None:
+@pytest.mark.parametrize("absolute", ABSOLUTES)
+def test_affinity_is_the_mean_cosine_of_the_samples_that_have_both(absolute: str) -> None:
+    """Section 3.3: |mean(R R^T, dim=0)| of normalised embeddings R."""
     rng = torch.Generator().manual_seed(0)
     embeddings = torch.randn(50, 5, 7, generator=rng)
     embeddings[:20, 2] = 0  # no look-ups
@@ -65,10 +68,21 @@ def test_affinity_is_the_mean_absolute_cosine_of_the_samples_that_have_both() ->
         for j in range(5):
             both = slice(20, None) if 2 in (i, j) else slice(None)
             x, y = embeddings[both, i].double(), embeddings[both, j].double()
-            expected[i, j] = torch.nn.functional.cosine_similarity(x, y, dim=1).abs().mean()
-    np.testing.assert_allclose(affinity([embeddings[:30], embeddings[30:]]), expected, rtol=1e-12)
+            cosines = torch.nn.functional.cosine_similarity(x, y, dim=1)
+            expected[i, j] = cosines.mean().abs() if absolute == "of_mean" else cosines.abs().mean()
+    np.testing.assert_allclose(affinity([embeddings[:30], embeddings[30:]], absolute), expected, rtol=1e-9)
     with pytest.raises(UserError, match="no samples"):
         affinity([])
+
+
+def test_features_whose_sign_changes_have_no_affinity_by_the_paper() -> None:
+    """Two features that lie on one line, in the same direction in half of the samples and in opposite ones in the other half."""
+    one = torch.tensor([[1.0, 0.0]]).repeat(4, 1)
+    other = one * torch.tensor([1.0, -1.0, 1.0, -1.0])[:, None]
+    pair = [torch.stack([one, other], dim=1)]
+    assert affinity(pair)[0, 1] == 0 and affinity(pair, "of_samples")[0, 1] == 1
+    opposed = [torch.stack([one, -one], dim=1)]
+    assert affinity(opposed)[0, 1] == 1  # "strongly positively or negatively related"
 
 
 def test_coordinates_keep_the_distances_that_a_plane_can_keep() -> None:
@@ -157,6 +171,21 @@ def test_strided_is_the_papers_example() -> None:
     assert strided(26, 8) == [[0, 8, 16, 24], [1, 9, 17, 25], *([i, i + 8, i + 16] for i in range(2, 8))]
 
 
+def test_groups_are_divided_apart_by_their_share() -> None:
+    """XLRM's 32 item, 48 user and 16 item-user features in the paper's 16 towers: 5, 8 and 3 of them."""
+    names = [f"{group}_{i}" for group, count in (("item", 32), ("user", 48), ("item_user", 16)) for i in range(count)]
+    tables = tuple(Table(name, 10, 4, (name,)) for name in names)
+    options = TowerOptions(count=16, groups=["item_user_*", "item_*", "user_*"])
+    kinds = [{name.rpartition("_")[0] for name in tower} for tower in options.towers(tables, cluster(4, 2))]
+    assert all(len(kind) == 1 for kind in kinds)
+    assert [kinds.count({group}) for group in ("item", "user", "item_user")] == [5, 8, 3]
+    assert shares([32, 48, 16], 3) == [1, 1, 1] and shares([1, 9], 10) == [1, 9] and shares([9, 1, 1], 4) == [2, 1, 1]
+    with pytest.raises(UserError, match="each group needs a tower; given 2; allowed: 3 to 96"):
+        TowerOptions(count=2, groups=options.groups).towers(tables, cluster(2, 2))
+    with pytest.raises(UserError, match="no table of the remaining ones fits; given itm_"):
+        TowerOptions(count=4, groups=["itm_*"]).towers(tables, cluster(4, 2))
+
+
 TABLES = tuple(Table(f"t{i}", 10, 4, (f"f{i}",)) for i in range(4))
 
 
@@ -187,6 +216,13 @@ def test_a_file_gives_back_what_was_saved_and_makes_the_towers(tmp_path: Path) -
     assert TowerOptions(count=4).towers(TABLES, cluster(2, 2)) == (("f0",), ("f1",), ("f2",), ("f3",))
     shared = (Table("t", 10, 4, ("f0", "f1")), *TABLES[2:])
     assert TowerOptions().towers(shared, cluster(2, 2)) == (("f0", "f1", "f3"), ("f2",))
+
+
+def test_towers_that_share_hosts_unevenly_are_dealt_by_weight() -> None:
+    """Three on four hosts: the heaviest gets two. Three on two hosts: the heaviest has a host of its own."""
+    tables = tuple(Table(f"t{i}", rows, 4, (f"f{i}",)) for i, rows in enumerate((10, 90, 40)))
+    assert TowerOptions(count=3).towers(tables, cluster(4, 2))[0] == ("f1",)
+    assert TowerOptions(count=3).towers(tables, cluster(2, 2)) == (("f0",), ("f2",), ("f1",))  # the first host has two
 
 
 @pytest.mark.parametrize(
@@ -227,8 +263,8 @@ def test_what_does_not_fit_is_refused_with_figures(tmp_path: Path) -> None:
         TowerOptions(count=4, partition=file).towers(TABLES, cluster(4, 2))
     with pytest.raises(UserError, match="several towers.*table t"):
         TowerOptions(partition=file).towers((Table("t", 10, 4, ("f0", "f1")), *TABLES[2:]), cluster(2, 2))
-    with pytest.raises(UserError, match="divide each other.*3 towers for 2 hosts"):
-        TowerOptions(count=3).towers(TABLES, cluster(2, 2))
+    with pytest.raises(UserError, match="cannot share the hosts; given 2 towers on 3 hosts; allowed: 1, 3, or more than 3"):
+        TowerOptions(count=2).towers(TABLES, cluster(3, 2))
     for count in (0, 5):
         with pytest.raises(UserError, match="1 to 4"):
             TowerOptions(count=count).towers(TABLES, cluster(2, 2))

@@ -137,8 +137,8 @@ def test_a_table_too_large_for_a_rank_is_cut_and_a_plan_that_cannot_fit_is_refus
 
 def test_what_is_not_a_plan_says_why() -> None:
     own_tables, cluster = tables([10, 10, 10]), small_cluster(2, 2)
-    with pytest.raises(UserError, match="must divide each other"):
-        planned(own_tables, cluster, 3, 1.0)
+    with pytest.raises(UserError, match="so many towers cannot share the hosts"):
+        planned(own_tables, small_cluster(3, 2), 2, 1.0)
     with pytest.raises(UserError, match=r"sharder\.planner\.scheme"):
         planned(own_tables, cluster, 2, 1.0, scheme="row_wis")
     with pytest.raises(UserError, match="in no tower"):
@@ -149,6 +149,19 @@ def test_what_is_not_a_plan_says_why() -> None:
     clicks = (Table("clicks", 5, 8, ("a",), "none"),)
     with pytest.raises(UserError, match="a sequence"):
         plan(clicks, lengths(clicks, 1.0), small_cluster(1, 2), FP32, workload(), (("a",),))
+
+
+@pytest.mark.parametrize(("hosts", "most"), [(32, 2), (64, 4)])
+def test_26_towers_lie_on_the_papers_hosts(hosts: int, most: int) -> None:
+    """256 and 512 GPUs of DMT's figure 10: a plan, its steps and its reasons. Ids alone can be permuted."""
+    own_tables, cluster = tables([5000] * 26), small_cluster(hosts, 8)
+    sharding = planned(own_tables, cluster, 26, 1.0)
+    assert sharding.permute == "ids" and max(len(placement.ranks) for placement in sharding.placements) <= 8 * most
+    explained = reasons(sharding, own_tables, lengths(own_tables, 1.0), cluster, FP32, workload())
+    assert not [other for other in explained.alternatives if other.name.startswith("permute=")]
+    assert "26 sites of at most" in explained.explanation()["sentences"][0]
+    with pytest.raises(UserError, match="no common peer order"):
+        planned(own_tables, cluster, 26, 1.0, permute="none")
 
 
 def test_reasons_tell_what_the_other_choices_would_move() -> None:

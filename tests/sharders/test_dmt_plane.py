@@ -84,12 +84,12 @@ def test_the_start_with_the_least_stress_counts_around_its_mean(monkeypatch: pyt
 
 
 def test_affinities_of_batches_are_added_sample_by_sample() -> None:
-    """Along one axis, at 45 degrees, opposite: |cos| is 1, 1/2 ** 0.5 and 1; a feature without look-ups counts in no pair."""
+    """Along one axis, at 45 degrees, opposite: cos is 1, 1/2 ** 0.5 and -1; a feature without look-ups counts in no pair."""
     one = torch.tensor([[[2.0, 0.0], [3.0, 0.0]], [[1.0, 0.0], [1.0, 1.0]]])
     other = torch.tensor([[[0.0, 1.0], [0.0, -4.0]], [[1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [1.0, 0.0]]])
     one, other = one / 4, other / 8  # their lengths count for nothing
-    expected = (1 + math.sqrt(0.5) + 1) / 3
-    np.testing.assert_allclose(plane.affinity([one, other]), [[1, expected], [expected, 1]])
+    for absolute, expected in (("of_mean", math.sqrt(0.5) / 3), ("of_samples", (2 + math.sqrt(0.5)) / 3)):
+        np.testing.assert_allclose(plane.affinity([one, other], absolute), [[1, expected], [expected, 1]], rtol=1e-6)
     np.testing.assert_allclose(plane.affinity([other[1:]]), np.eye(2))
     with pytest.raises(UserError, match="no samples"):
         plane.affinity([])

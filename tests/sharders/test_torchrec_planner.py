@@ -208,8 +208,8 @@ def test_tables_that_all_ranks_together_cannot_hold_are_refused_before_a_search(
         ({"sharding_types": ["flex"]}, "no such choice; given flex"),
         ({"force": {"odd": "column_wise"}, "column_shard_width": 2}, "given 2; allowed: 4, 8, 16"),
         ({"force": {"odd": "column_wise"}, "column_shard_width": 12}, "given 12; allowed: 4, 8, 16"),
-        ({"column_shards": "0"}, "column_shards.*given 0; allowed: auto, 1 or more"),
-        ({"column_shards": "many"}, "column_shards.*given many; allowed: auto, 1 or more"),
+        ({"column_shards": "0"}, "column_shards.*given 0; allowed: auto, factor, 1 or more"),
+        ({"column_shards": "many"}, "column_shards.*given many; allowed: auto, factor, 1 or more"),
         ({"column_shards": "2", "column_shard_width": 4}, "column_shards.*how wide.*how many.*given 2 and 4"),
     ],
 )

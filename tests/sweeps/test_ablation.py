@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from scipy.stats import wilcoxon
 
 from recsys_lab.errors import UserError
@@ -216,3 +217,17 @@ def test_a_row_that_a_search_cut_short_after_some_seeds_says_so(tmp_path):
     write_result(folder / "4", replace(make_result(seed=2, auc=0.6), status="pruned", pruned=Pruned("auc", 1, 0.6, 0.7)))
     row = read_ablation(folder).rows[1]
     assert row.status == "pruned, 2 of 3 seeds completed" and len(row.completed) == 2
+
+
+def test_pipelines_that_are_unlike_are_told_in_one_line(tmp_path: Path) -> None:
+    aucs = {("dcn", "torchrec_strong"): [0.7], ("dcn", "dmt"): [0.8]}
+    for extra, told in (((), True), (("sharder.executor.pipeline=true",), False)):
+        folder = sweep(tmp_path / str(told), aucs, extra)
+        for job, ahead in ((0, True), (1, False)):
+            file = folder / str(job) / "config.yaml"
+            config = yaml.safe_load(file.read_text())
+            config["sharder"] = {"executor": {"pipeline": ahead}}
+            file.write_text(yaml.safe_dump(config))
+        notes = [note for note in read_ablation(folder).notes if note.startswith("unlike pipelines")]
+        says = "unlike pipelines: torchrec_strong sends the next batch's ids ahead, dmt does not"
+        assert notes == ([f"{says}; sharder.executor.pipeline=true makes them alike"] if told else [])

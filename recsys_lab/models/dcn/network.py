@@ -73,4 +73,4 @@ def tower_modules(towers: Towers, options: DCN, device: torch.device | None) -> 
     modules: list[nn.Module] = [
         DCNTower(len(own), width, tower, count, dim, device, normalise=options.normalise_vectors) for own, count in zip(towers, counts)
     ]
-    return TowerModules(towers, modules, counts, dim)
+    return TowerModules(towers, modules, [count * dim for count in counts], dim)

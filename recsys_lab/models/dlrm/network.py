@@ -83,7 +83,7 @@ def tower_modules(towers: Towers, options: DLRM, device: torch.device | None) ->
         raise UserError("a tower gives no vector", where="model.tower.c + model.tower.p", given=0, allowed="1 or more")
     dim = width if tower.dim is None else tower.dim
     modules = [dlrm_tower(len(own), width, tower, dim, device, normalise=options.normalise_vectors) for own in towers]
-    return TowerModules(towers, modules, [tower.c * len(own) + tower.p for own in towers], dim)
+    return TowerModules(towers, modules, [(tower.c * len(own) + tower.p) * dim for own in towers], dim)
 
 
 def dlrm_tower(features: int, width: int, tower: DLRMTowers, dim: int, device: torch.device | None, *, normalise: bool) -> nn.Module:

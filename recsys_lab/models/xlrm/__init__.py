@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class XLRMTowers:
-    """A tower's layer makes `compression` times fewer vectors than the tower has features, rounded up to as many of each operator."""
+    """A tower sends `compression` times fewer numbers than its features have. Each operator of its layer makes as many of them.
+
+    How a tower of few features compresses is our reading: the paper has no more of XLRM's tower module than its operators (5.2.2).
+    """
 
     compression: Width = 2
     cross_rank: Width = 64

@@ -9,6 +9,9 @@ Network", figure 2). With towers, each tower has a layer of the same operators f
 
 from __future__ import annotations
 
+import math
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
@@ -54,6 +57,28 @@ class XLRMNetwork(InteractionModel):
         return self.over(interactions.flatten(1)).squeeze(1)
 
 
+class XLRMTower(nn.Module):
+    """[B, F, N] -> [B, O]: an interaction layer, whose vectors are projected where whole ones are more than the tower sends.
+
+    So 12 features that are compressed 3 times give 4 vectors of N, one an operator, and 6 features 4 of N / 2. One feature alone has
+    nothing to interact with: it is projected.
+    """
+
+    def __init__(self, features: int, dim: int, tower: XLRMTowers, device: torch.device | None):
+        super().__init__()
+        sent = features * dim / tower.compression
+        each = math.ceil(sent / (OPERATORS * dim))  # vectors of an operator
+        vectors = OPERATORS * each if features > 1 else 1
+        width = min(math.ceil(sent / vectors), dim)
+        of_several = partial(InteractionLayer, features, each, dim, tower.cross_rank, tower.mlp_width, device)
+        self.interact = of_several() if features > 1 else nn.Identity()
+        self.project = Linear(dim, width, device=device) if width < dim else nn.Identity()
+        self.columns = vectors * width
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        return self.project(self.interact(embeddings)).flatten(1)
+
+
 class InteractionLayer(nn.Module):
     """[B, n, N] -> [B, 4 m, N]: each operator makes m vectors of all n. A linear mixture of the n is added to them.
 
@@ -92,18 +117,8 @@ def mixed(linear: nn.Linear, x: Tensor) -> Tensor:
 
 
 def tower_modules(towers: Towers, width: int, tower: XLRMTowers, device: torch.device | None) -> TowerModules | None:
-    """The modules of `towers`. One feature alone passes through its tower. None where there are no towers."""
+    """The modules of `towers`. None where there are none."""
     if not towers:
         return None
-    modules: list[nn.Module] = []
-    counts: list[int] = []
-    for features in map(len, towers):
-        vectors = -(-features // (OPERATORS * tower.compression))  # of each operator
-        if features == 1:
-            modules.append(nn.Flatten())
-            counts.append(1)
-            continue
-        layer = InteractionLayer(features, vectors, width, tower.cross_rank, tower.mlp_width, device)
-        modules.append(nn.Sequential(layer, nn.Flatten()))
-        counts.append(OPERATORS * vectors)
-    return TowerModules(towers, modules, counts, width)
+    modules = [XLRMTower(len(own), width, tower, device) for own in towers]
+    return TowerModules(towers, list(modules), [module.columns for module in modules], width)

@@ -48,10 +48,17 @@ def words(table: Table, placement: Placement, most_bytes: str, plan: ShardingPla
 def sentences(plan: ShardingPlan) -> tuple[str, ...]:
     """Where the towers are, and what peer order costs."""
     sites = sites_of_plan(plan)
-    on = "one host" if sites.ranks == plan.ranks_per_host else counted(sites.ranks // plan.ranks_per_host, "host")
-    where = f"{counted(len(plan.towers), 'tower')} on {counted(sites.count, 'site')}: {sites.towers} on each, which is {on}"
-    across = f"Between sites travel ids, and in {counted(sites.ranks, 'exchange')} of {sites.count} peers side by side what towers give"
+    towers, hosts = (_to(*sorted(set(each))) for each in (sites.towers, sites.hosts))
+    on = "one host" if hosts == "1" else f"{hosts} hosts"
+    where = f"{counted(len(plan.towers), 'tower')} on {counted(sites.count, 'site')}: {towers} on each, which is {on}"
+    groups = sites.exchanges
+    across = f"Between sites travel ids, and in {counted(len(groups), 'exchange')} of {len(groups[0])} peers side by side what towers give"
     return (f"{where}. {across if sites.count > 1 else 'Nothing travels between sites'}. {PERMUTED[plan.permute]}.",)
+
+
+def _to(*numbers: int) -> str:
+    """`1`, or `1 to 4`."""
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
 
 
 SCHEMES = tuple(

@@ -27,7 +27,7 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Of a plan for R ranks, S sites of M ranks. `rank`: this one, where it runs."""
+    """Of a plan for R ranks and S sites. `rank`: this one, where it runs."""
 
     plan: ShardingPlan
     rank: int = 0

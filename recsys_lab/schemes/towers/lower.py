@@ -53,18 +53,29 @@ class _Volume:
         self.counts = np.array([sum(slot.table.pooling == "mean" for slot in slots) for slots in self.layout.blocks], float)
         self.slots = np.array([len(self.layout.slots(rank)) for rank in context.world], float)
 
-    @property
-    def peer_samples(self) -> int:
-        """P: of a rank and its peers."""
-        return self.sites.count * self.context.batch
+    @cached_property
+    def site_of(self) -> np.ndarray:
+        """[R]: each rank's site."""
+        return np.array([self.sites.site_of_rank(rank) for rank in self.context.world])
+
+    @cached_property
+    def peer_samples(self) -> np.ndarray:
+        """[R]: P, of a rank's peers."""
+        return np.array([self.sites.peers_of(site) for site in range(self.sites.count)])[self.site_of] * self.context.batch
 
     def of_site(self, figures: np.ndarray) -> np.ndarray:
         """[R] -> [R]: the sum over the ranks of each rank's site."""
-        return np.repeat(figures.reshape(self.sites.count, self.sites.ranks).sum(1), self.sites.ranks)
+        return np.bincount(self.site_of, figures)[self.site_of]
 
     def per_site(self, figures: list[float]) -> np.ndarray:
         """A figure a tower -> [R]: the sum over the towers of each rank's site."""
-        return np.repeat(np.reshape(figures, (self.sites.count, self.sites.towers)).sum(1), self.sites.ranks)
+        sites = [self.sites.site_of_tower(tower) for tower in range(len(figures))]
+        return np.bincount(sites, figures, minlength=self.sites.count)[self.site_of]
+
+    @cached_property
+    def several(self) -> np.ndarray:
+        """[R]: 1 where the rank's site has others, 0 where it is alone and sends nothing inside."""
+        return (np.bincount(self.site_of) > 1).astype(float)[self.site_of]
 
     def groups_with(self, figures: np.ndarray) -> list[tuple[int, ...]]:
         """The sites whose ranks exchange something."""
@@ -73,23 +84,25 @@ class _Volume:
 
     @property
     def peers(self) -> list[tuple[int, ...]]:
-        return [self.sites.peers_at(place) for place in range(self.sites.ranks)]
+        return list(self.sites.exchanges)
 
     @property
     def of_peers(self) -> tuple[np.ndarray, np.ndarray]:
         """What a site's rank gives its peers, itself among them, and what it takes from all sites."""
-        everything = self.outputs[:: self.sites.ranks].sum()  # of one rank of each site
+        everything = self.outputs[[self.sites.ranks_of(site)[0] for site in range(self.sites.count)]].sum()
         return self.outputs * self.peer_samples, np.full(len(self.outputs), everything * self.context.batch)
 
-    def module_bytes(self, work: TowerWork) -> float:
-        """A tower module's weights as they are read, and its activations in the format that it computes in."""
-        weights = READ_BYTES[self.context.workload.dense_format] * work.parameters
-        return weights + self.peer_samples * work.activation_bytes_per_sample * activation_share(self.context.precision)
+    @cached_property
+    def module_bytes(self) -> np.ndarray:
+        """[R]: of tower modules, weights as they are read, and activations in the format that they compute in."""
+        weights = READ_BYTES[self.context.workload.dense_format] * self.per_site([work.parameters for work in self.works])
+        activations = self.per_site([work.activation_bytes_per_sample for work in self.works])
+        return weights + self.peer_samples * activations * activation_share(self.context.precision)
 
     @cached_property
     def pooled(self) -> np.ndarray:
         """[R]: columns of the pooled rows of each rank's site."""
-        return np.repeat([float(self.layout.columns_at(site)) for site in range(self.sites.count)], self.sites.ranks)
+        return np.array([float(self.layout.columns_at(site)) for site in range(self.sites.count)])[self.site_of]
 
     @cached_property
     def outputs(self) -> np.ndarray:
@@ -109,7 +122,7 @@ def _inputs(volume: _Volume) -> list[Step]:
 
 def _permuted(volume: _Volume, name: str, phase: str, after: str) -> list[Step]:
     """Rows are read and written once."""
-    if volume.plan.permute != "rows" or 1 in (volume.sites.count, volume.sites.ranks):
+    if volume.plan.permute != "rows" or volume.sites.in_order:
         return []
     moved = 2 * FP32_BYTES * (volume.whole + volume.parts) * volume.context.global_batch
     return [volume.context.in_memory(name, phase, moved, (after,))]
@@ -117,8 +130,9 @@ def _permuted(volume: _Volume, name: str, phase: str, after: str) -> list[Step]:
 
 def _inside_forward(volume: _Volume, after: tuple[str, ...]) -> list[Step]:
     context, sites_with = volume.context, volume.groups_with
-    sent, received = volume.whole * context.global_batch, volume.of_site(volume.whole) * volume.peer_samples
-    parts = (volume.parts + volume.counts) * context.global_batch
+    whole = volume.whole * volume.several
+    sent, received = whole * context.global_batch, volume.of_site(whole) * volume.peer_samples
+    parts = (volume.parts + volume.counts) * volume.several * context.global_batch
     return [
         *context.rows_there("all_to_all", sites_with(sent), sent, received, name="exchange.all_to_all", after=after),
         *context.rows_there("reduce_scatter", sites_with(parts), parts, name="exchange.reduce_scatter", after=after),
@@ -130,9 +144,8 @@ def _shuffled(volume: _Volume, after: tuple[str, ...]) -> list[Step]:
     moved = 2 * FP32_BYTES * volume.pooled * volume.peer_samples
     steps = [volume.context.in_memory("towers.shuffle", "forward", moved, after)]
     if volume.works:
-        read = volume.per_site([volume.module_bytes(work) for work in volume.works])
-        flops = volume.peer_samples * volume.per_site([work.forward_flops_per_sample for work in volume.works]).max()
-        steps.append(volume.context.in_memory("towers.module", "forward", read, ("towers.shuffle",), flops, MODULE))
+        flops = (volume.peer_samples * volume.per_site([work.forward_flops_per_sample for work in volume.works])).max()
+        steps.append(volume.context.in_memory("towers.module", "forward", volume.module_bytes, ("towers.shuffle",), flops, MODULE))
     return steps
 
 
@@ -142,8 +155,9 @@ def _backward(volume: _Volume) -> list[Step]:
     steps = back("all_to_all", volume.peers, sent, received, name="gradient.output.all_to_all")
     steps += _module_backward(volume, last_of(steps, "dense.backward"))
     after = last_of([step for step in steps if step.role != MODULE_SYNC], "dense.backward")
-    sent, received = volume.of_site(volume.whole) * volume.peer_samples, volume.whole * volume.context.global_batch
-    parts = volume.parts * volume.peer_samples
+    whole = volume.whole * volume.several
+    sent, received = volume.of_site(whole) * volume.peer_samples, whole * volume.context.global_batch
+    parts = volume.parts * volume.several * volume.peer_samples
     inside = [
         *back("all_to_all", sites_with(sent), sent, received, name="gradient.exchange.all_to_all", after=after),
         *back("all_gather", sites_with(parts), parts, name="gradient.exchange.all_gather", after=after),
@@ -156,10 +170,9 @@ def _module_backward(volume: _Volume, after: tuple[str, ...]) -> list[Step]:
     """Tower modules read weights and activations and write gradients, which are then averaged inside their site."""
     if not volume.works:
         return []
-    read = volume.per_site([2 * volume.module_bytes(work) for work in volume.works])
-    flops = volume.peer_samples * volume.per_site([work.backward_flops_per_sample for work in volume.works]).max()
-    module = volume.context.in_memory("towers.gradient.module", "backward", read, after, flops, MODULE)
-    gradients = volume.per_site([volume.context.precision.dense_comm_bytes * work.parameters for work in volume.works])
+    flops = (volume.peer_samples * volume.per_site([work.backward_flops_per_sample for work in volume.works])).max()
+    module = volume.context.in_memory("towers.gradient.module", "backward", 2 * volume.module_bytes, after, flops, MODULE)
+    gradients = volume.per_site([volume.context.precision.dense_comm_bytes * work.parameters for work in volume.works]) * volume.several
     name, groups = "towers.module.all_reduce", volume.groups_with(gradients)
     return [module, *collective(name, "all_reduce", "backward", groups, gradients, (module.name,), (), role=MODULE_SYNC)]
 
@@ -169,7 +182,7 @@ def _module_update(volume: _Volume) -> list[Step]:
     if not volume.works:
         return []
     moved = volume.per_site([optimizer_bytes(volume.context.workload) * work.parameters for work in volume.works])
-    alone = volume.sites.ranks == 1 or not moved.any()
+    alone = not (moved * volume.several).any()
     after = ("towers.gradient.module",) if alone else ("towers.module.all_reduce",)
     return [Step("towers.module.update", "update", "optimizer", folded(moved), after=after)]
 
@@ -187,7 +200,8 @@ def module_memory(plan: ShardingPlan, workload: Workload) -> ModuleMemory:
         works = [workload.towers[tower] for tower in sites.towers_of(site)] if workload.towers else []
         columns = layout.columns_at(site) + sum(work.columns for work in works)
         a_sample = 2 * 4 * columns + sum(work.activation_bytes_per_sample for work in works)
-        lasting += [sum(workload.dense_bytes_of(work.parameters) for work in works)] * sites.ranks
-        buffers += [a_sample * sites.count * workload.batch_size] * sites.ranks
+        ranks = len(sites.ranks_of(site))
+        lasting += [sum(workload.dense_bytes_of(work.parameters) for work in works)] * ranks
+        buffers += [a_sample * sites.peers_of(site) * workload.batch_size] * ranks
     received = sum(work.columns for work in workload.towers) if workload.towers else None
     return ModuleMemory(tuple(lasting), tuple(buffers), received)

@@ -26,6 +26,8 @@ def check_towers(plan: ShardingPlan) -> None:
         raise UserError("a feature is in two towers", where="towers", given=min(doubled))
     if plan.permute not in PERMUTES:
         raise UserError("unknown peer permute", where="permute", given=plan.permute or "none given", allowed=", ".join(PERMUTES))
+    if not sites.even and plan.permute != "ids":
+        raise UserError("sites with unlike numbers of hosts have no common peer order", where="permute", given=plan.permute, allowed="ids")
     tower_of = tower_of_features(plan.towers)
     for table, placement in zip(plan.tables, plan.placements):
         tower = _tower(table, placement, tower_of)

@@ -1,13 +1,17 @@
-"""Where towers live (DMT, section 3.1): T towers over H hosts, T and H dividing each other.
+"""Where towers live (DMT, section 3.1): T towers over H hosts.
 
-If T <= H a tower has K = H / T hosts; else a host has T / H towers. A site is a set of ranks that hold towers together. It is the K hosts
-of one tower, or the one host of several. Sites are consecutive hosts, so a site's ranks are consecutive.
+A site is a set of whole hosts that hold towers together. If T >= H it is one host with T / H towers, of which some hosts have one more
+where that is no whole number. Else it is the K hosts of one tower. Where T does not divide H, two divisors of H are next to H / T: the
+first towers have the larger number of hosts. Sites are consecutive hosts, so a site's ranks are consecutive.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
+from itertools import accumulate
 
 from recsys_lab.errors import UserError
 from recsys_lab.plan.sharding_plan import ShardingPlan
@@ -19,54 +23,120 @@ PERMUTES = ("rows", "ids", "none")
 
 @dataclass(frozen=True)
 class Sites:
-    """S = `count` sites of M = `ranks` ranks and `towers` towers each. A rank is `place` of M in its site.
+    """`hosts`, `towers`: how many each site has. L = `ranks_per_host`. A rank is `place` of its site's ranks.
 
-    Peers are the ranks with the same place in each site. Peer order sorts all ranks by (place, site).
+    Of a site of K hosts, the j-th serves the hosts whose number modulo K is j: its i-th rank the i-th rank of each. Those are its peers,
+    and each rank has one in every site. Where all sites have as many hosts, peers are the ranks with the same place in each site, and peer
+    order sorts all ranks by (place, site).
     """
 
-    count: int
-    ranks: int
-    towers: int
+    hosts: tuple[int, ...]
+    towers: tuple[int, ...]
+    ranks_per_host: int
+
+    @property
+    def count(self) -> int:
+        return len(self.hosts)
+
+    @property
+    def even(self) -> bool:
+        """Whether all have as many hosts."""
+        return len(set(self.hosts)) == 1
+
+    @property
+    def in_order(self) -> bool:
+        """Whether peer order is the order in which ranks are numbered, so that nothing is to be permuted."""
+        return self.even and 1 in (self.count, len(self.ranks_of(0)))
+
+    @property
+    def world(self) -> range:
+        """All ranks."""
+        return range(sum(self.hosts) * self.ranks_per_host)
+
+    @cached_property
+    def _first_ranks(self) -> tuple[int, ...]:
+        return (0, *accumulate(hosts * self.ranks_per_host for hosts in self.hosts))
+
+    @cached_property
+    def _first_towers(self) -> tuple[int, ...]:
+        return (0, *accumulate(self.towers))
 
     def site_of_rank(self, rank: int) -> int:
-        return rank // self.ranks
+        return bisect_right(self._first_ranks, rank) - 1
 
     def place_of_rank(self, rank: int) -> int:
-        return rank % self.ranks
+        return rank - self._first_ranks[self.site_of_rank(rank)]
 
     def site_of_tower(self, tower: int) -> int:
-        return tower // self.towers
+        return bisect_right(self._first_towers, tower) - 1
 
     def ranks_of(self, site: int) -> tuple[int, ...]:
-        return tuple(range(site * self.ranks, (site + 1) * self.ranks))
+        return tuple(range(self._first_ranks[site], self._first_ranks[site + 1]))
 
     def towers_of(self, site: int) -> range:
-        return range(site * self.towers, (site + 1) * self.towers)
+        return range(self._first_towers[site], self._first_towers[site + 1])
 
-    def peers_at(self, place: int) -> tuple[int, ...]:
-        return tuple(range(place, self.count * self.ranks, self.ranks))
+    def peers_of(self, site: int) -> int:
+        """How many ranks' samples a rank of the site works on."""
+        return sum(self.hosts) // self.hosts[site]
+
+    def peers_at(self, site: int, place: int) -> tuple[int, ...]:
+        """The ranks whose samples a rank of the site works on."""
+        host, number = divmod(place, self.ranks_per_host)
+        return tuple(at * self.ranks_per_host + number for at in range(host, sum(self.hosts), self.hosts[site]))
+
+    def order_of(self, site: int) -> tuple[int, ...]:
+        """All ranks in the order in which the site looks up their samples: place after place."""
+        return tuple(rank for place in range(len(self.ranks_of(site))) for rank in self.peers_at(site, place))
 
     @property
     def peer_order(self) -> tuple[int, ...]:
-        """All ranks; (0, 2, 1, 3) for two sites of two ranks (section 3.1.1)."""
-        return tuple(rank for place in range(self.ranks) for rank in self.peers_at(place))
+        """The same of every site, where they are even; (0, 2, 1, 3) for two sites of two ranks (section 3.1.1)."""
+        return self.order_of(0)
+
+    @property
+    def exchanges(self) -> tuple[tuple[int, ...], ...]:
+        """The groups of ranks that exchange in step f. Where sites are not even, all ranks with one number in their hosts."""
+        if self.even:
+            return tuple(self.peers_at(0, place) for place in range(len(self.ranks_of(0))))
+        return tuple(tuple(self.world[number :: self.ranks_per_host]) for number in range(self.ranks_per_host))
+
+    def exchange_of(self, rank: int) -> tuple[int, ...]:
+        """The one of `exchanges` that the rank is in."""
+        return next(group for group in self.exchanges if rank in group)
 
 
+@cache
 def sites_of(towers: int, hosts: int, ranks_per_host: int) -> Sites:
-    """Raises UserError where the towers do not divide over the hosts."""
-    if towers < 1 or max(towers, hosts) % min(towers, hosts):
+    """Raises UserError where no two divisors of the hosts next to each other make up the hosts."""
+    if towers >= hosts:
+        least, more = divmod(towers, hosts)
+        return Sites((1,) * hosts, (least + 1,) * more + (least,) * (hosts - more), ranks_per_host)
+    hosts_of_towers = _divided(towers, hosts)
+    if not hosts_of_towers:
+        allowed = [str(count) for count in range(1, hosts + 1) if _divided(count, hosts)]
         raise UserError(
-            "towers and hosts must divide each other",
+            "so many towers cannot share the hosts",
             where="towers",
             given=f"{towers} towers on {hosts} hosts",
-            remedy=f"use {hosts} towers, or a divisor or a multiple of it",
+            allowed=f"{', '.join(allowed)}, or more than {hosts}",
         )
-    count = min(towers, hosts)
-    return Sites(count, hosts // count * ranks_per_host, towers // count)
+    return Sites(hosts_of_towers, (1,) * towers, ranks_per_host)
+
+
+def _divided(towers: int, hosts: int) -> tuple[int, ...]:
+    """How many hosts each tower has, all of them divisors of `hosts`, as even as can be. Empty where that cannot be."""
+    if towers < 1:
+        return ()
+    divisors = [count for count in range(1, hosts + 1) if hosts % count == 0]
+    small = max(count for count in divisors if count * towers <= hosts)
+    large = next((count for count in divisors if count > small), small + 1)
+    wide, rest = divmod(hosts - small * towers, large - small)
+    return () if rest or wide > towers else (large,) * wide + (small,) * (towers - wide)
 
 
 def sites_of_plan(plan: ShardingPlan) -> Sites:
-    """Raises UserError where its towers do not divide over the hosts."""
+    """Raises UserError where its towers cannot share the hosts."""
     return sites_of(len(plan.towers), plan.hosts, plan.ranks_per_host)
 
 

@@ -1,5 +1,6 @@
 """DMT's planner (Luo et al. 2024, arXiv 2403.00877): features into towers, towers onto ranks.
 
+`names`: of the partitioner's choices.
 `affinity`: 3.3: how alike features are over a probe of training, and where that puts them in a plane.
 `partition`: 3.3: balanced groups of features by constrained K-means, and the naive strided groups.
 `partition_file`: a partition saved, loaded, compared.

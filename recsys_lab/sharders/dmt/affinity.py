@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from recsys_lab.errors import UserError
+from recsys_lab.sharders.dmt.names import OF_MEAN, OF_SAMPLES, STRATEGIES
 
-#: What a tower should hold -> f of the paper, from affinity I to distance D.
-STRATEGIES = {"coherent": lambda affinity: 1.0 - affinity, "diverse": lambda affinity: affinity}
 #: Coordinates are sought from so many random starts at once; the least stress counts.
 STARTS, STEPS, RATE = 16, 2000, 0.05
 #: In a plane points stand in one another's way. They start with so many dimensions more, in which they can pass each other. Over this share
@@ -23,8 +22,10 @@ STARTS, STEPS, RATE = 16, 2000, 0.05
 SPARE_DIMS, PRESSED_SHARE, PRESSURE = 3, 0.8, 40.0
 
 
-def affinity(batches: Iterable[Tensor]) -> np.ndarray:
-    """float64 [F, F]: I(i, j), the mean over samples of |cos(F_i, F_j)|, from each batch's embeddings [B, F, N].
+def affinity(batches: Iterable[Tensor], absolute: str = OF_MEAN) -> np.ndarray:
+    """float64 [F, F]: I(i, j) = |mean over samples of cos(F_i, F_j)|, from each batch's embeddings [B, F, N].
+
+    `absolute`: one of `ABSOLUTES`.
 
     A sample without look-ups of a feature has a zero vector there and does not count for that feature's pairs. A pair that no sample
     has is 0, and a feature with itself 1. Raises UserError without batches.
@@ -34,13 +35,14 @@ def affinity(batches: Iterable[Tensor]) -> np.ndarray:
         length = embeddings.double().norm(dim=2, keepdim=True)
         has_lookups = (length > 0).double()
         unit = embeddings.double() / torch.where(length > 0, length, 1.0)
-        cosines = torch.einsum("bin,bjn->bij", unit, unit).abs().sum(0)
+        each = torch.einsum("bin,bjn->bij", unit, unit)
+        cosines = (each.abs() if absolute == OF_SAMPLES else each).sum(0)
         pairs = torch.einsum("bin,bjn->ij", has_lookups, has_lookups)
         total = cosines if total is None else total + cosines
         both = pairs if both is None else both + pairs
     if total is None or both is None:
         raise UserError("no samples to tell the features' affinity from", where="partition")
-    mean = (total / both.clamp(min=1.0)).clamp(max=1.0).fill_diagonal_(1.0)
+    mean = (total / both.clamp(min=1.0)).abs().clamp(max=1.0).fill_diagonal_(1.0)
     return mean.numpy()
 
 

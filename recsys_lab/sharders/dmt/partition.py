@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -25,6 +25,27 @@ def strided(items: int, groups: int) -> list[list[int]]:
     """The paper's naive baseline (5.2.3): item i is in group i modulo `groups`."""
     check_count(items, groups)
     return [list(range(group, items, groups)) for group in range(groups)]
+
+
+def in_groups(
+    groups: Sequence[Sequence[int]], towers: int, divide: Callable[[Sequence[int], int], Sequence[Sequence[int]]]
+) -> list[list[int]]:
+    """Each of `groups` divided apart, by its own share of the towers (section 5.2.3, XLRM). `divide(group, n)`: n groups of positions."""
+    counts = shares([len(group) for group in groups], towers)
+    return [[group[at] for at in part] for group, count in zip(groups, counts) for part in divide(group, count)]
+
+
+def shares(sizes: Sequence[int], towers: int) -> list[int]:
+    """`towers` over groups of `sizes` in proportion, by largest remainder: one each at least. Raises UserError where they are too few."""
+    if not len(sizes) <= towers <= sum(sizes):
+        raise UserError("each group needs a tower", where="towers", given=towers, allowed=f"{len(sizes)} to {sum(sizes)}")
+    exact = [size * towers / sum(sizes) for size in sizes]
+    counts = [max(1, int(share)) for share in exact]
+    while sum(counts) != towers:
+        step = 1 if sum(counts) < towers else -1
+        able = [at for at, count in enumerate(counts) if (count < sizes[at] if step > 0 else count > 1)]
+        counts[max(able, key=lambda at: step * (exact[at] - counts[at]))] += step
+    return counts
 
 
 def size_bounds(items: int, groups: int, ratio: float) -> list[tuple[int, int]]:

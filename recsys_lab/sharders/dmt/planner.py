@@ -27,7 +27,7 @@ SCHEMES = ("auto", COLUMN_WISE, ROW_WISE, TABLE_WISE)
 
 @dataclass(frozen=True, kw_only=True)
 class DMT(Sharder):
-    """Every table inside the site of its tower. The inputs have T towers; T and the hosts divide each other.
+    """Every table inside the site of its tower. The inputs have T towers, which the sites of `schemes.towers.sites` hold.
 
     Pieces go to ranks in falling size, each where least bytes and least work are.
 
@@ -35,7 +35,8 @@ class DMT(Sharder):
         scheme: one for all tables, or auto.
             auto leaves tables whole. It cuts by columns where a site has fewer tables than ranks, or one is too large for a rank.
             It cuts multi-hot tables (more than one look-up a feature and sample) by rows where that moves less (`volume`).
-        permute: of step c: rows, ids, or none by a process group in peer order; auto: what moves least, which is none.
+        permute: of step c: rows, ids, or none by a process group in peer order; auto: what moves least, which is none. Where sites have
+            unlike numbers of hosts, each has its own order, and only ids can be permuted into it.
     """
 
     scheme: Annotated[str, OneOf(SCHEMES)] = "auto"
@@ -62,7 +63,7 @@ class DMT(Sharder):
             inputs.tables,
             tuple(placements[table.name] for table in inputs.tables),
             tuple(tuple(tower) for tower in inputs.towers),
-            "none" if self.permute == "auto" else self.permute,
+            ("none" if sites.even else "ids") if self.permute == "auto" else self.permute,
         )
         validate(plan)
         return plan
@@ -75,15 +76,17 @@ class DMT(Sharder):
             return moved_by(f"scheme={scheme}", other, inputs)
 
         others = [forced(scheme) for scheme in SCHEMES if scheme != self.scheme]
-        permutes = [permute for permute in PERMUTES if permute != plan.permute]
+        sites = sites_of_plan(plan)
+        permutes = [permute for permute in PERMUTES if permute != plan.permute and sites.even]
         others += [moved_by(f"permute={permute}", replace(plan, permute=permute), inputs) for permute in permutes]
         columns = sum(len(table.features) * table.dim for table in inputs.tables)
         both_ways_bytes = float(inputs.precision.forward_comm_bytes + inputs.precision.backward_comm_bytes)
         return Reasons(
             permute=plan.permute,
             schemes=dict(Counter(placement.scheme for placement in plan.placements)),
-            sites=sites_of_plan(plan).count,
-            ranks_of_site=sites_of_plan(plan).ranks,
+            sites=sites.count,
+            ranks_of_site=len(sites.ranks_of(0)),
+            even=sites.even,
             chosen=moved_by("this plan", plan, inputs),
             alternatives=tuple(others),
             flat_bytes=columns * inputs.workload.batch_size * both_ways_bytes,

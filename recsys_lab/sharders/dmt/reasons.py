@@ -33,7 +33,10 @@ class Moved:
 
 @dataclass(frozen=True)
 class Reasons:
-    """Of one plan. `schemes`: how many tables have which. `flat_bytes`: of the pooled rows of a rank's samples and their gradients."""
+    """Of one plan. `schemes`: how many tables have which. `flat_bytes`: of the pooled rows of a rank's samples and their gradients.
+
+    `ranks_of_site`: of the largest; `even`: all sites have as many.
+    """
 
     permute: str
     schemes: dict[str, int]
@@ -42,6 +45,7 @@ class Reasons:
     chosen: Moved
     alternatives: tuple[Moved, ...]
     flat_bytes: float
+    even: bool = True
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -68,7 +72,7 @@ def moved_by(name: str, plan: ShardingPlan, inputs: PlanInputs) -> Moved:
     ids = of("towers.input.lengths", "towers.input.ids")
     permuted = of("towers.permute", "towers.gradient.permute") / 2  # a step reads and writes
     sites = sites_of_plan(plan)
-    if plan.permute == "ids" and 1 not in (sites.count, sites.ranks):
+    if plan.permute == "ids" and not sites.in_order:
         received = [s.received_of_rank or s.bytes_of_rank for s in steps if s.name in ("towers.input.lengths", "towers.input.ids")]
         permuted = sum(max(size) for size in received)
     inside = of("towers.exchange.", "towers.gradient.exchange.")
@@ -79,12 +83,17 @@ def _sentences(reasons: Reasons) -> list[str]:
     words = {TOWER_TABLE_WISE: "whole on one rank", TOWER_COLUMN_WISE: "cut by columns", TOWER_ROW_WISE: "cut by rows"}
     tables = ", ".join(f"{count} {words[scheme]}" for scheme, count in reasons.schemes.items())
     chosen, own_bytes = reasons.chosen, human_bytes(reasons.flat_bytes)
-    at = f"{reasons.sites} sites of {reasons.ranks_of_site} ranks"
+    at = f"{reasons.sites} sites of {'' if reasons.even else 'at most '}{reasons.ranks_of_site} ranks"
+    among = f"in exchanges of {reasons.sites} ranks" if reasons.even else f"to {reasons.sites} sites"
     sentences = [f"Tables in the {at}: {tables}. Bytes are simulated, of the busiest rank in an iteration."]
     sentences.append(
-        f"Between peers travel {human_bytes(chosen.between)} in exchanges of {reasons.sites} ranks; the pooled rows of a rank's own "
-        f"samples are {own_bytes}."
+        f"Between peers travel {human_bytes(chosen.between)} {among}; the pooled rows of a rank's own samples are {own_bytes}."
     )
+    if not reasons.even:
+        sentences.append(
+            f"Sites have unlike numbers of hosts, and each its own order of ranks: {human_bytes(chosen.permuted)} of ids are permuted."
+        )
+        return sentences
     if 1 in (reasons.sites, reasons.ranks_of_site):
         sentences.append("Peer permute: nothing to permute; the ranks are in peer order as they are numbered.")
         return sentences

@@ -21,7 +21,8 @@ MIN_COLUMN_SHARD_WIDTH = 32
 UNIT = 4
 #: Schemes under which a rank has whole rows or columns, which can be cut again.
 CUT = (TABLE_WISE, COLUMN_WISE)
-AUTO = "auto"
+AUTO, FACTOR = "auto", "factor"
+SHARDS = f"{AUTO}, {FACTOR}, 1 or more"
 
 
 def first_widths(
@@ -31,7 +32,7 @@ def first_widths(
 
     Raises UserError for a `width` that a table cannot have, for `shards` that are no number, and for both together.
     """
-    parts = _parts(shards)
+    parts = factor(len(tables), cluster.world_size) if shards == FACTOR else _parts(shards)
     if width is not None and shards is not None:
         given = f"{shards} and {width}"
         raise UserError("say how wide column shards are or how many", where="sharder.planner.column_shards", given=given)
@@ -64,6 +65,14 @@ def more_shards(plan: ShardingPlan, access: AccessStatistics, types: Types) -> d
     return widths
 
 
+def factor(tables: int, ranks: int) -> int | None:
+    """Column shards of each table with which every rank has one (DMT, section 5.1): the least power of two. None where tables suffice.
+
+    That it is a power of two is our reading: the paper has "a column-wise sharding factor".
+    """
+    return None if tables >= ranks else 1 << (-(-ranks // tables) - 1).bit_length()
+
+
 def idle_ranks(plan: ShardingPlan) -> int:
     """How many ranks hold nothing but what all hold. 0 where every table is replicated."""
     shared = [shard.ranks for placement in plan.placements for shard in placement.shards if len(shard.ranks) < plan.world_size]
@@ -74,7 +83,7 @@ def _parts(shards: str | None) -> int | None:
     if shards is None or shards == AUTO:
         return None
     if not shards.isdecimal() or int(shards) < 1:
-        raise UserError("no such number of shards", where="sharder.planner.column_shards", given=shards, allowed=f"{AUTO}, 1 or more")
+        raise UserError("no such number of shards", where="sharder.planner.column_shards", given=shards, allowed=SHARDS)
     return int(shards)
 
 

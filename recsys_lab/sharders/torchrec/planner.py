@@ -26,7 +26,7 @@ from recsys_lab.schemes.row_blocks import ROW_WISE
 from recsys_lab.schemes.whole import COLUMN_WISE, TABLE_WISE
 from recsys_lab.sharders.base import PlanInputs, Sharder
 from recsys_lab.sharders.options import KEY, forced_schemes
-from recsys_lab.sharders.torchrec.columns import AUTO, Types, exchangeable, first_widths, idle_ranks, more_shards
+from recsys_lab.sharders.torchrec.columns import AUTO, FACTOR, Types, exchangeable, factor, first_widths, idle_ranks, more_shards
 from recsys_lab.sharders.torchrec.types import SCHEMES
 from recsys_lab.sharders.torchrec_row_wise import RowWise
 from recsys_lab.tables import Table
@@ -50,7 +50,8 @@ class TorchRec(Sharder):
         column_shard_width: columns of a column shard; None: the planner decides. A forced table is then cut over all ranks, a host's
             ranks or all hosts, as its type has it.
         column_shards: into how many shards a table is cut by columns, in place of their width. auto: where ranks would hold no shard, the
-            heaviest tables are cut, or cut again, until there are enough (DMT, section 5.1).
+            heaviest tables are cut, or cut again, until there are enough. factor: with more ranks than tables all tables are cut by
+            columns, the least power of two with which every rank has a shard (DMT, section 5.1); else as auto.
 
     Tables of sequences are those of an EmbeddingCollection. TorchRec exchanges them under four sharding types, and those that are cut by
     columns in shards of one width.
@@ -67,12 +68,14 @@ class TorchRec(Sharder):
         check_fields(self, KEY)
         check_kinds(tables)
         forced = forced_schemes(tables, self.force, SCHEMES, NO_TYPE)
-        types: dict[str, list[str] | None] = {t.name: [forced[t.name]] if t.name in forced else self.sharding_types for t in tables}
+        cut = self.column_shards == FACTOR and factor(len(tables), inputs.cluster.world_size) is not None
+        free = [COLUMN_WISE] if cut else self.sharding_types
+        types: dict[str, list[str] | None] = {t.name: [forced[t.name]] if t.name in forced else free for t in tables}
         for table in tables:
             _check_possible(table, types[table.name])
         widths = exchangeable(tables, first_widths(tables, forced, inputs.cluster, self.column_shard_width, self.column_shards))
         best = _search(inputs, types, widths)
-        tries = SPREADING if self.column_shards == AUTO else 0
+        tries = SPREADING if self.column_shards in (AUTO, FACTOR) and not cut else 0
         while tries and (narrower := more_shards(best, inputs.access, types)):
             types, widths, tries = types | dict.fromkeys(narrower, [COLUMN_WISE]), exchangeable(tables, widths | narrower), tries - 1
             best = min(best, _search(inputs, types, widths), key=idle_ranks)

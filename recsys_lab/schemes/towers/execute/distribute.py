@@ -17,6 +17,7 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.executor.execution import only
 from recsys_lab.schemes.towers.layout import Layout
+from recsys_lab.schemes.towers.sites import tower_of_features
 
 #: (lengths int32 [parts, B], ids int64 [N]), part after part.
 Bags = tuple[torch.Tensor, torch.Tensor]
@@ -89,12 +90,14 @@ class PendingFeatures:
 
 
 class _Buckets:
-    """Cuts the ids of row-wise features by the block of rows that they are in: M parts of J features."""
+    """Cuts the ids of row-wise features by the block of rows that they are in: M parts of J features. M: of the largest site."""
 
     def __init__(self, layout: Layout, features: list[str], device: torch.device):
-        self._places = layout.sites.ranks
+        sites, tower_of = layout.sites, tower_of_features(layout.plan.towers)
+        ranks = [len(sites.ranks_of(sites.site_of_tower(tower_of[name]))) for name, _ in layout.row_features]
+        self._places = max(ranks)
         self._row_features = torch.tensor([features.index(name) for name, _ in layout.row_features], dtype=torch.int32, device=device)
-        self._block = torch.tensor([-(-table.rows // self._places) for _, table in layout.row_features], device=device)
+        self._block = torch.tensor([-(-table.rows // count) for (_, table), count in zip(layout.row_features, ranks)], device=device)
 
     def __call__(self, lengths: torch.Tensor, ids: torch.Tensor) -> Bags:
         """[M * J, B] lengths and their ids, numbered within the block."""

@@ -3,11 +3,12 @@
 Each exchange takes, in its backward pass, the mean over its group of what comes back. So behind step f gradients are of the mean over the
 peers' losses. Behind step d they are of the mean over all ranks' losses.
 
-Shapes: B samples a rank, S sites, M ranks of a site, C columns.
+Shapes: B samples a rank, S sites, M ranks of a site, P samples of a rank's peers, C columns.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,7 @@ import torch.distributed as dist
 
 from recsys_lab.executor.all_to_all import AllToAll
 from recsys_lab.executor.formats import WireFormats
+from recsys_lab.schemes.towers.layout import Layout
 
 
 def peer_order(rows: torch.Tensor, sites: int, ranks: int) -> torch.Tensor:
@@ -37,7 +39,7 @@ class Inside:
 
 
 class InsideSite(torch.autograd.Function):
-    """Step d. `rows` [M * P, C of this rank] and `counts` [M * P, counts] are in peer order. P = S * B are the samples of one place.
+    """Step d. `rows` [M * P, C of this rank] and `counts` [M * P, counts] are in peer order. P are the samples of one place.
 
     -> for the samples of this rank's place: whole rows [P, sum of all places' columns] by an all-to-all. The sums of parts [P, parts] and
     of counts [P, counts] come by a reduce-scatter. Both are under way at the same time, forward and backward.
@@ -68,16 +70,53 @@ class InsideSite(torch.autograd.Function):
         return None, torch.cat([codec.decode(pending.joined()), codec.decode(parts)], dim=1), None
 
 
+@dataclass(frozen=True)
+class Peers(AllToAll):
+    """What the ranks of one of `Sites.exchanges` exchange. `columns`: of those that serve this rank, one of each site; 0 of the others.
+
+    `serves`: which of them this rank serves. `width`: O of its site. `sharing`: for each site how many ranks' samples one of its ranks
+    works on, and so over how many losses gradients there are the mean.
+    """
+
+    serves: tuple[bool, ...]
+    width: int
+    sharing: tuple[int, ...]
+
+    @property
+    def own(self) -> int:
+        return self.width
+
+    @property
+    def receivers(self) -> int:
+        return sum(self.serves)
+
+    def _even(self, samples: int) -> list[int]:
+        return [samples * self.width * serves for serves in self.serves]
+
+
+def peers_of(layout: Layout, group: dist.ProcessGroup, outputs: Sequence[int]) -> Peers:
+    """`outputs`: columns that each site hands on."""
+    sites, members = layout.sites, layout.sites.exchange_of(layout.rank)
+    served = {rank: set(sites.peers_at(sites.site_of_rank(rank), sites.place_of_rank(rank))) for rank in members}
+    columns = tuple(outputs[sites.site_of_rank(rank)] * (layout.rank in served[rank]) for rank in members)
+    serves = tuple(rank in served[layout.rank] for rank in members)
+    return Peers(group, columns, serves, outputs[layout.site], tuple(map(sites.peers_of, range(sites.count))))
+
+
 class BetweenPeers(torch.autograd.Function):
-    """Step f. `rows` [S * B, O of this site], peer after peer -> from each site, for this rank's own samples, [B, O of that site]."""
+    """Step f. `rows` [P, O of this site], peer after peer -> from each site, for this rank's own samples, [B, O of that site]."""
 
     @staticmethod
-    def forward(ctx, peers: AllToAll, rows: torch.Tensor, formats: WireFormats) -> tuple[torch.Tensor, ...]:
+    def forward(ctx, peers: Peers, rows: torch.Tensor, formats: WireFormats) -> tuple[torch.Tensor, ...]:
         ctx.peers, ctx.codec = peers, formats.backward
         arrived = peers.forward_dist(formats.forward.encode(rows.contiguous())).wait()
         return tuple(formats.forward.decode(part) for part in arrived)
 
     @staticmethod
     def backward(ctx, *grads: torch.Tensor):
-        sent = ctx.codec.encode(torch.cat(grads, dim=1).div_(len(grads)))
-        return None, ctx.codec.decode(ctx.peers.backward_dist(sent).joined()), None
+        sharing = ctx.peers.sharing
+        if len(set(sharing)) == 1:
+            joined = torch.cat(grads, dim=1).div_(sharing[0])
+        else:
+            joined = torch.cat([grad / ranks for grad, ranks in zip(grads, sharing, strict=True)], dim=1)
+        return None, ctx.codec.decode(ctx.peers.backward_dist(ctx.codec.encode(joined)).joined()), None

@@ -29,7 +29,7 @@ class SiteModules(LocalModules):
         sites = layout.sites
         self.columns = [_columns(module, layout, tower) for tower, module in enumerate(modules)]
         self.own = _Towers({str(tower): modules[tower].to(request.device) for tower in sites.towers_of(layout.site)})
-        self.writes, self.ranks, self.prefix = sites.place_of_rank(layout.rank) == 0, sites.ranks, PATH
+        self.writes, self.ranks, self.prefix = sites.place_of_rank(layout.rank) == 0, len(sites.ranks_of(layout.site)), PATH
         group = own_group([sites.ranks_of(site) for site in range(sites.count)])  # beside the exchange of rows
         learns = group is not None and any(p.requires_grad for p in self.own.parameters())
         self._run = DistributedDataParallel(self.own, process_group=group, bucket_cap_mb=request.bucket_mib) if learns else self.own

@@ -9,7 +9,7 @@ Two sites of two ranks; Vxr is the pooled row of feature x for the samples of ra
     e  shuffle      Vx0 Vy0 | Vx2 Vy2                (features, peers) -> (peers, features); tower modules work here
     f  peers        Vx0 Vy0, Vu0 Vv0                 all features of this rank's own samples
 
-Shapes: B samples a rank, S sites, M ranks of a site, P = S * B samples that the peers of one place have together.
+Shapes: B samples a rank, S sites, M ranks of a site, P samples that the peers of one place have together: S * B where sites are even.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from recsys_lab.executor.lookup import BatchedLookup
 from recsys_lab.executor.table_batch import HeldShard, TableBatch
 from recsys_lab.models.table_configs import format_of
 from recsys_lab.schemes.towers.execute.distribute import FeatureDistribution, PendingFeatures
-from recsys_lab.schemes.towers.execute.exchange import BetweenPeers, Inside, InsideSite, peer_order
+from recsys_lab.schemes.towers.execute.exchange import BetweenPeers, Inside, InsideSite, peer_order, peers_of
 from recsys_lab.schemes.towers.execute.modules import SiteModules
 from recsys_lab.schemes.towers.layout import Layout, columns_of
 
@@ -48,8 +48,8 @@ class SPTT(Part):
         # In plain attributes, which torch does not search: their parameters are not the global dense arch's.
         self.__dict__["_lookup"], self.__dict__["modules_here"] = BatchedLookup(_to_hold(request, layout), request.device, None), modules
         sites, whole, blocks = layout.sites, layout.whole[layout.rank], layout.blocks[layout.rank]
-        in_order = sites.peer_order if layout.plan.permute != "rows" else range(layout.plan.world_size)
-        permuted = layout.plan.permute == "none" and sites.peer_order != tuple(range(layout.plan.world_size))
+        in_order = sites.order_of(layout.site) if layout.plan.permute != "rows" else sites.world
+        permuted = layout.plan.permute == "none" and sites.peer_order != tuple(sites.world)
         world = own_group([sites.peer_order]) if permuted else dist.group.WORLD
         assert world is not None
         self._distribution = FeatureDistribution(layout, list(self._dims), world, in_order, request.device)
@@ -64,8 +64,8 @@ class SPTT(Part):
             [modules.columns[tower] for tower in sites.towers_of(site)] if modules else [self._dims[f] for f in layout.features_of(site)]
             for site in range(sites.count)
         ]
-        if (group := own_group([sites.peers_at(place) for place in range(sites.ranks)])) is not None:
-            self._peers = AllToAll(group, tuple(map(sum, self._columns)))
+        if (group := own_group(sites.exchanges)) is not None:
+            self._peers = peers_of(layout, group, list(map(sum, self._columns)))
         self._shuffle = _Shuffle(layout)
 
     @property
@@ -80,7 +80,7 @@ class SPTT(Part):
         rows, counts = self._look_up(pending.wait())  # b
         if self._layout.plan.permute == "rows":
             sites = self._layout.sites
-            rows, counts = (peer_order(part, sites.count, sites.ranks) for part in (rows, counts))  # c
+            rows, counts = (peer_order(part, sites.count, len(sites.ranks_of(0))) for part in (rows, counts))  # c
         pooled = self._exchange(rows, counts)  # d
         towers = self._shuffle(*pooled)  # e
         if self.modules_here is not None:

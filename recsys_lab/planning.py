@@ -30,7 +30,7 @@ from recsys_lab.record.run_folder import CachePoint, StoresFile
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.simulate import InRun, Profile, Simulated, Timeline, simulate
 from recsys_lab.simulate.bounds import bounds_of
-from recsys_lab.tables import AccessStatistics, Table
+from recsys_lab.tables import AccessStatistics, Table, TableAccess
 
 #: The tables that train here may fill this share of the machine's memory, weights and optimizer state together.
 TABLES_SHARE_OF_MEMORY = 0.25
@@ -200,12 +200,11 @@ def plan_inputs(experiment: Experiment, data: DataSet, cluster: Cluster, batch_s
     tables = experiment.tables(data)
     of_features = {feature.name: feature.mean_length for feature in data.features}
     cost = experiment.model.counted(tables, data.dense_features, experiment.sharder.modules(towers), of_features)
-    lengths = {table.name: data.access[table.name].mean_length for table in tables}
-    workload = workload_of(experiment, cost, data, batch_size, lengths)
+    workload = workload_of(experiment, cost, data, batch_size, {table.name: data.access[table.name] for table in tables})
     return PlanInputs(tables, data.access, cluster, experiment.precision, workload, towers)
 
 
-def workload_of(experiment: Experiment, cost: ModelCost, data: DataSet, batch_size: int, lengths: Mapping[str, float]) -> Workload:
+def workload_of(experiment: Experiment, cost: ModelCost, data: DataSet, batch_size: int, access: Mapping[str, TableAccess]) -> Workload:
     """What an iteration of a model of that cost does besides its tables. Its tower modules apart from the rest."""
     towers = cost.towers
     return Workload(
@@ -216,12 +215,13 @@ def workload_of(experiment: Experiment, cost: ModelCost, data: DataSet, batch_si
         activation_bytes_per_sample=max(cost.activation_bytes_per_sample - sum(t.activation_bytes_per_sample for t in towers), 0.0),
         sparse_optimizer=experiment.optimizer.sparse.name,
         dense_optimizer=experiment.optimizer.dense.name,
-        lengths=lengths,
+        lengths={name: of_table.mean_length for name, of_table in access.items()},
         towers=towers,
         layers=cost.layers,
         dense_format=experiment.precision.dense,
         replica_format=experiment.precision.dense_comm,
         dense_features=data.dense_features,
+        access=access,
     )
 
 

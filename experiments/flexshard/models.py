@@ -67,7 +67,9 @@ def access(model: str, buckets: int = BUCKETS) -> AccessStatistics:
 
 def workload(model: str) -> Workload:
     """The table alone: the paper publishes nothing of the dense arch."""
-    return Workload(int(published().setting.batch_size), 0, 0.0, 0.0, 0.0, "row_wise_adagrad", "sgd", {"history": mean_length(model)})
+    of_model = access(model).tables
+    lengths = {"history": mean_length(model)}
+    return Workload(int(published().setting.batch_size), 0, 0.0, 0.0, 0.0, "row_wise_adagrad", "sgd", lengths, access=of_model)
 
 
 def paper_options() -> dict[str, Any]:
@@ -112,4 +114,4 @@ def tier_shares(model: str, rows: dict[str, int]) -> dict[str, float]:
 def setting() -> Setting:
     """Table 1 with the paper's values and nominal bandwidths."""
     options = paper_options()
-    return setting_of(cluster(), FP32, workload("RM-1"), options["replica_multiplier"], options["bandwidths"])
+    return setting_of(cluster(), FP32, workload("RM-1"), table("RM-1").dtype, options["replica_multiplier"], options["bandwidths"])

@@ -118,7 +118,7 @@ def base(name: str) -> Base:
     tables = experiment.model.tables(data, "fp32")
     model = experiment.build_model(data, torch.device("meta"))
     cost = experiment.model.counted(tables, data.dense_features, (), {feature.name: feature.mean_length for feature in data.features})
-    workload = workload_of(experiment, cost, data, 1, {t.name: data.access[t.name].mean_length for t in tables})
+    workload = workload_of(experiment, cost, data, 1, data.access.tables)
     return Base(model, tables, data.access, workload, float(experiment.config["data"]["exponent"]), data.dense_features)
 
 

@@ -15,7 +15,7 @@ from recsys_lab.plan.scheme import ModuleMemory, even_scheme, scheme_of, schemes
 from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.store import DISK_CACHED, HOST, HOST_CACHED
 from recsys_lab.plan.store_steps import record_bytes
-from recsys_lab.plan.tiers import is_tiered, tier_rows
+from recsys_lab.plan.tiers import is_tiered, tier_of_shard, tier_rows
 from recsys_lab.plan.workload import Workload
 from recsys_lab.tables import Table
 from recsys_lab.tables.remap import KEPT_IDS, kept_id_bytes
@@ -107,16 +107,31 @@ def _served(table: Table, placement: Placement, plan: ShardingPlan, workload: Wo
     if served_ranks is None and table.pooling != "none":
         return np.full(len(placement.shards), float(_vectors(table, workload) * workload.batch_size * everyone))
 
+    alike = _rows_alike(table, placement, workload) if table.pooling == "none" else {}
+
     def served(shard: Shard) -> float:
         ranks = served_ranks(shard, plan) if served_ranks else everyone
-        if not ranks:
-            return 0.0
-        share = 1.0
-        if table.pooling == "none":  # of the look-ups that travel: by rows, as if all were alike; in total no more than a rank's own
-            share = shard.rows / (table.rows - tier_rows(placement)[REPLICATED])
-        return _vectors(table, workload) * workload.batch_size * ranks * share
+        share = shard.rows / alike[tier_of_shard(placement, shard)] if alike else 1.0
+        return _vectors(table, workload) * workload.batch_size * ranks * share if ranks else 0.0
 
     return np.array([served(shard) for shard in placement.shards])
+
+
+def _rows_alike(table: Table, placement: Placement, workload: Workload) -> dict[str, float]:
+    """By tier, how many rows like those of the tier would have all look-ups of a sequence table.
+
+    A tier's look-ups are the sum of its rows' p (FlexShard, equation 2), so hot look-ups leave the buffers of ranks that serve others.
+    Without access statistics all rows that travel are alike.
+    """
+    rows, access = tier_rows(placement), workload.access.get(table.name)
+    if access is None:
+        return dict.fromkeys(rows, table.rows - rows[REPLICATED] or math.inf)
+    alike, begin, whole = {}, 0, access.length_of(0, table.rows)
+    for tier, count in rows.items():
+        looked_up = access.length_of(begin, begin + count)
+        alike[tier] = count * whole / looked_up if looked_up else math.inf
+        begin += count
+    return alike
 
 
 def missing_bytes(memory: RankMemory, cluster: Cluster) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from recsys_lab.tables.access import TableAccess
 from recsys_lab.tables.spec import READ_BYTES, STORED_BYTES
 
 Size = TypeVar("Size", int, np.ndarray)
@@ -74,6 +75,8 @@ class Workload:
         dense_format: how the dense arch's weights are stored.
         replica_format: in which gradients of rows that several ranks hold alike are kept and sent.
         dense_features: of a sample, beside its ids.
+        access: by table, how often each row is looked up; it says what share of the look-ups each tier of a sequence table serves. Where a
+            table has none, its rows count as if all were alike.
     """
 
     batch_size: int
@@ -89,6 +92,7 @@ class Workload:
     dense_format: str = "fp32"
     replica_format: str = "fp32"
     dense_features: int = 0
+    access: Mapping[str, TableAccess] = field(default_factory=dict)
 
     def table_state_bytes(self, rows: Size, cols: Size) -> Size:
         """FP32 optimizer state of a shard of `rows` x `cols`, or of each of many."""

@@ -279,6 +279,12 @@ def test_sequences_are_held_row_by_row() -> None:
     in_tiers = ShardingPlan("by_hand", 2, 2, (table,), (flexshard(table, 4, 0, 2, 2),))  # of 4 rows that travel each rank has one
     memory = bytes_of_ranks(in_tiers, workload(2, lengths={"t": 3.0}, activation_bytes_per_sample=0.0))
     assert memory.buffers == (2 * 4 * 4 * (2 * 3 + 2 * 3 * 4 // 4) + 4 * 4 * 4,) * 4
+    hot = TableAccess("t", 3.0, (4, 4), (0.5, 0.25), "formula", "by hand")  # 2 of 3 look-ups are of the replicated rows
+    memory = bytes_of_ranks(in_tiers, workload(2, lengths={"t": 3.0}, activation_bytes_per_sample=0.0, access={"t": hot}))
+    assert memory.buffers == (2 * 4 * 4 * (2 * 3 + 2 * 1 * 4 // 4) + 4 * 4 * 4,) * 4
+    in_hosts = ShardingPlan("by_hand", 2, 2, (table,), (flexshard(table, 0, 4, 2, 2),))  # 2 look-ups stay in the host of two ranks
+    memory = bytes_of_ranks(in_hosts, workload(2, lengths={"t": 3.0}, activation_bytes_per_sample=0.0, access={"t": hot}))
+    assert memory.buffers == (2 * 4 * 4 * (2 * 3 + 2 * 2 * 2 // 2 + 2 * 1 * 4 // 4) + 4 * 2 * 4,) * 4
 
 
 def test_tiers_are_added_up_in_memory_and_taken_apart_again() -> None:

@@ -19,7 +19,6 @@ from recsys_lab.schemes.row_blocks.placement import in_row_blocks
 from recsys_lab.schemes.whole.placement import in_columns
 from recsys_lab.sharders.flexshard.bandwidths import Bandwidths
 from recsys_lab.sharders.flexshard.costs import (
-    REPLICA_MULTIPLIER,
     Costs,
     Setting,
     break_point,
@@ -142,10 +141,30 @@ def test_impossible_bandwidths_are_refused(given_gb_s: dict, message: str) -> No
 
 def test_a_run_pays_for_its_optimizer_and_its_formats() -> None:
     half = Precision("half", forward_comm="fp16", backward_comm="bf16")
-    sgd, adam = (setting_of(cluster(2, 2), half, Workload(64, 0, 0, 0, 0, name, "sgd")) for name in ("sgd", "adam"))
-    assert (sgd.replica_multiplier, sgd.shard_multiplier) == (REPLICA_MULTIPLIER["sgd"], 1)
-    assert (adam.replica_multiplier, adam.shard_multiplier) == (REPLICA_MULTIPLIER["sgd"] + 2, 3)
-    assert 2 <= REPLICA_MULTIPLIER["sgd"] < 3  # weights and a gradient of all rows
-    assert (sgd.forward_bytes, sgd.backward_bytes, sgd.gradient_bytes) == (2, 2, 4)
-    given_by_hand = setting_of(cluster(2, 2), half, Workload(64, 0, 0, 0, 0, "adam", "sgd"), replica_multiplier=6.0)
+    sgd, adam = (setting_of(cluster(2, 2), half, Workload(64, 0, 0, 0, 0, name, "sgd"), "fp32") for name in ("sgd", "adam"))
+    assert (sgd.replica_multiplier, sgd.shard_multiplier) == (2.12, 1)  # weights and a gradient of all rows
+    assert (adam.replica_multiplier, adam.shard_multiplier) == (4.12, 3)
+    assert (sgd.forward_bytes, sgd.backward_bytes, sgd.gradient_bytes, sgd.dtype_bytes) == (2, 2, 4, 4)
+    given_by_hand = setting_of(cluster(2, 2), half, Workload(64, 0, 0, 0, 0, "adam", "sgd"), "fp32", replica_multiplier=6.0)
     assert (given_by_hand.replica_multiplier, given_by_hand.shard_multiplier) == (6, 1)
+
+
+@pytest.mark.parametrize(
+    ("table", "gradient", "stored", "sent", "replica"),
+    [
+        ("fp32", "fp16", 4, 2, 1 + 1.12 / 2),
+        ("fp16", "fp32", 2, 4, 1 + 1.12 * 2),
+        ("fp16", "fp16", 2, 2, 2.12),
+        ("split_bf16_8", "fp32", 3, 4, 1 + 1.12 * 4 / 3),
+    ],
+)
+def test_formats_of_tables_and_of_replicas_gradients_move_the_break_points(
+    table: str, gradient: str, stored: int, sent: int, replica: float
+) -> None:
+    """Memory: B p = (m - 1/U) stored / 4, since looked-up rows are FP32. Communication: an all-reduce half as wide pays at half the p."""
+    s = setting_of(cluster(2, 2), FP32, Workload(64, 0, 0, 0, 0, "sgd", "sgd", replica_format=gradient), table)
+    fp32 = setting_of(cluster(2, 2), FP32, Workload(64, 0, 0, 0, 0, "sgd", "sgd"), "fp32")
+    assert (s.dtype_bytes, s.gradient_bytes, s.replica_multiplier) == (stored, sent, pytest.approx(replica))
+    assert break_point(replication, row_sharding, "memory_bytes", s) == pytest.approx((replica - 1 / 4) * stored / 4 / 64)
+    ratio = break_point(replication, row_sharding, "communication_ms", s) / break_point(replication, row_sharding, "communication_ms", fp32)
+    assert ratio == pytest.approx(sent / 4)

@@ -255,10 +255,10 @@ def test_reasons_in_words() -> None:
 @pytest.mark.parametrize(
     ("baseline_ms", "more_bytes", "says"),
     [
-        (2.4, 0.0, "25% more than row-wise sharding, with the same memory."),
-        (0.0, 99e3, "no more than row-wise sharding, with the same memory."),
+        (2.4, 0.0, "25% more than row-wise sharding, with the same memory by table 2."),
+        (0.0, 99e3, "no more than row-wise sharding, with the same memory by table 2."),
         (4.0, -3e8, "25% less than row-wise sharding, with 300.0 MB less memory a rank."),
-        (4.0, 99_999.5, "25% less than row-wise sharding, with the same memory."),
+        (4.0, 99_999.5, "25% less than row-wise sharding, with the same memory by table 2."),
         (4.0, 1e5, "25% less than row-wise sharding, with 100.0 kB more memory a rank."),
     ],
 )

@@ -15,21 +15,22 @@ from recsys_lab.plan import Workload
 from recsys_lab.plan.workload import STATE_PER_WEIGHT
 from recsys_lab.precision import Precision
 from recsys_lab.sharders.flexshard.bandwidths import Bandwidths
+from recsys_lab.tables.spec import ELEMENT_BYTES, STORED_BYTES
 from recsys_lab.tables.tiers import HOST_SHARDED, REPLICATED, ROW_SHARDED
 from recsys_lab.units import transfer_ms
 
 #: Bytes of a replicated row over those of its weights: TorchRec's, as the paper takes it.
 PAPER_REPLICA_MULTIPLIER = 6.0
-#: Ours: the weights, a gradient of all rows, what its all-reduce needs, and the optimizer's state per weight. Measured as 2.08 to 2.13
-#: before the state (experiments/benchmarks/2026-11_replicas.md).
-REPLICA_MULTIPLIER = {name: 2.12 + state for name, state in STATE_PER_WEIGHT.items()}
-#: Row-sharded rows have no gradient that lasts: the weights and the optimizer's state.
-SHARD_MULTIPLIER = {name: 1.0 + state for name, state in STATE_PER_WEIGHT.items()}
+#: Ours, of a replicated row: a gradient of all rows and what its all-reduce needs, over the gradient. With FP32 weights a replica was
+#: measured as 2.08 to 2.13 times its weights, before the optimizer's state (experiments/benchmarks/2026-11_replicas.md).
+REPLICA_GRADIENT = 1.12
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Table 1. Sizes are of one element: in a table, and travelling forward, backward and as a replicated row's gradient."""
+    """Table 1. Sizes are of one element: stored in a table, of a looked-up row in memory, and travelling forward, backward and as a
+    replicated row's gradient. The paper has one `dtype` for all.
+    """
 
     hosts: int  # N
     ranks_per_host: int  # W
@@ -38,6 +39,7 @@ class Setting:
     replica_multiplier: float = PAPER_REPLICA_MULTIPLIER
     shard_multiplier: float = 1.0
     dtype_bytes: int = 4
+    buffer_bytes: int = 4
     forward_bytes: int = 4
     backward_bytes: int = 4
     gradient_bytes: int = 4
@@ -51,15 +53,19 @@ def setting_of(
     cluster: Cluster,
     precision: Precision,
     workload: Workload,
+    table_format: str,
     replica_multiplier: float | None = None,
     bandwidths: dict[str, float] | None = None,
 ) -> Setting:
-    """A run's setting.
+    """A run's setting, whose tables are stored in `table_format`.
 
-    Without `replica_multiplier` both multipliers are our executor's for the run's optimizer. With it a row-sharded row costs its weights
-    alone, as in table 2.
+    Without `replica_multiplier` both multipliers are our executor's. A replicated row has its weights, a gradient in the format of
+    `precision.dense_comm` and the optimizer's state in FP32; a row-sharded row has no gradient that lasts. With it a row-sharded row costs
+    its weights alone, as in table 2. Rows that are looked up are FP32 in memory, whatever they are stored in.
     """
-    multipliers = REPLICA_MULTIPLIER[workload.sparse_optimizer], SHARD_MULTIPLIER[workload.sparse_optimizer]
+    stored, gradient = STORED_BYTES[table_format], ELEMENT_BYTES[workload.replica_format]
+    state = ELEMENT_BYTES["fp32"] * STATE_PER_WEIGHT[workload.sparse_optimizer] / stored
+    multipliers = 1 + REPLICA_GRADIENT * gradient / stored + state, 1 + state
     if replica_multiplier is not None:
         multipliers = replica_multiplier, 1.0
     return Setting(
@@ -68,8 +74,10 @@ def setting_of(
         workload.batch_size,
         Bandwidths.of(cluster, bandwidths),
         *multipliers,
+        dtype_bytes=stored,
         forward_bytes=precision.forward_comm_bytes,
         backward_bytes=precision.backward_comm_bytes,
+        gradient_bytes=gradient,
     )
 
 
@@ -109,7 +117,7 @@ def row_sharding(e: Any, d: Any, length: Any, s: Setting) -> Costs:
         static_memory_bytes=s.shard_multiplier * e / s.world_size * d * s.dtype_bytes,
         input_ids=looked_up,
         rows_accessed=s.world_size * s.batch_size * length / s.world_size,
-        dynamic_memory_bytes=2 * looked_up * d * s.dtype_bytes,
+        dynamic_memory_bytes=2 * looked_up * d * s.buffer_bytes,
         dynamic_communication_ms=transfer_ms(looked_up * d * (s.forward_bytes + s.backward_bytes), s.bandwidths.a2a_global_gb_s),
     )
 
@@ -121,7 +129,7 @@ def column_sharding(e: Any, d: Any, length: Any, s: Setting) -> Costs:
         static_memory_bytes=s.shard_multiplier * e * d / s.world_size * s.dtype_bytes,
         input_ids=s.world_size * looked_up,
         rows_accessed=s.world_size * looked_up / s.world_size,
-        dynamic_memory_bytes=2 * looked_up * d * s.dtype_bytes,
+        dynamic_memory_bytes=2 * looked_up * d * s.buffer_bytes,
         dynamic_communication_ms=transfer_ms(looked_up * d * (s.forward_bytes + s.backward_bytes), s.bandwidths.a2a_global_gb_s),
     )
 
@@ -132,7 +140,7 @@ def replication(e: Any, d: Any, length: Any, s: Setting) -> Costs:
     return Costs(
         static_memory_bytes=s.replica_multiplier * e * d * s.dtype_bytes,
         rows_accessed=looked_up,
-        dynamic_memory_bytes=looked_up * d * s.dtype_bytes,
+        dynamic_memory_bytes=looked_up * d * s.buffer_bytes,
         static_communication_ms=transfer_ms(e * d * s.gradient_bytes, s.bandwidths.ar_global_gb_s),
     )
 
@@ -144,7 +152,7 @@ def flex(e: Any, d: Any, length: Any, s: Setting) -> Costs:
         static_memory_bytes=s.replica_multiplier * e / s.ranks_per_host * d * s.dtype_bytes,
         input_ids=looked_up,
         rows_accessed=s.ranks_per_host * s.batch_size * length / s.ranks_per_host,
-        dynamic_memory_bytes=2 * looked_up * d * s.dtype_bytes,
+        dynamic_memory_bytes=2 * looked_up * d * s.buffer_bytes,
         dynamic_communication_ms=transfer_ms(looked_up * d * (s.forward_bytes + s.backward_bytes), s.bandwidths.a2a_intra_gb_s),
         static_communication_ms=transfer_ms(e * d * s.gradient_bytes, s.bandwidths.ar_cross_gb_s),
     )
@@ -158,7 +166,8 @@ TIER_COSTS: dict[str, Strategy] = {REPLICATED: replication, HOST_SHARDED: flex, 
 def break_point(one: Strategy, other: Strategy, metric: str, s: Setting) -> float:
     """The p above which a row costs less under `one` than under `other` (section 4.2); `metric`: memory_bytes | communication_ms.
 
-    0 if it always does, infinite if it never does. For DP against RW memory is neutral at B p = m - 1/U.
+    0 if it always does, infinite if it never does. For DP against RW memory is neutral at B p = m - 1/U, where a row takes as much in a
+    table as looked up.
     """
 
     def slope_and_start(strategy: Strategy) -> tuple[float, float]:

@@ -32,8 +32,9 @@ def flips_of(trade: Trade, split: Split) -> tuple[Flip, ...]:
         """The bandwidth at which the gradient of `row` takes as long as its look-ups take at `exchanged_gb_s`."""
         return passes * exchanged_gb_s / (s.batch_size * rows.p_of(row))
 
-    multiplier = hottest + s.shard_multiplier / s.world_size
-    batch = (s.replica_multiplier - s.shard_multiplier / s.world_size) / rows.p_of(0)
+    stored = s.dtype_bytes / s.buffer_bytes  # a row in a table over the same row looked up
+    multiplier = hottest / stored + s.shard_multiplier / s.world_size
+    batch = (s.replica_multiplier - s.shard_multiplier / s.world_size) * stored / rows.p_of(0)
     flips = [
         Flip("a replica's memory over its weights", "", s.replica_multiplier, "above", multiplier, "no replica would save memory"),
         Flip("the batch of a rank", "samples", s.batch_size, "below", batch, "no replica would save memory"),

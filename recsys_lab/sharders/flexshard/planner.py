@@ -158,7 +158,7 @@ class FlexShard(Sharder):
 
     def _trade(self, tables: Sequence[Table], inputs: PlanInputs) -> Trade:
         """The merged rows of `tables` and what they cost in each tier."""
-        setting = setting_of(inputs.cluster, inputs.precision, inputs.workload, self.replica_multiplier, self.bandwidths)
+        setting = setting_of(inputs.cluster, inputs.precision, inputs.workload, tables[0].dtype, self.replica_multiplier, self.bandwidths)
         return Trade(Rows.of_tables(tables, [inputs.access[t.name] for t in tables]), setting)
 
     def _has_middle_tier(self, trade: Trade) -> bool:

@@ -135,7 +135,7 @@ def _change(now: float, baseline: float) -> str:
 
 def _memory(more_bytes: float) -> str:
     if abs(more_bytes) < 1e5:
-        return "the same memory"
+        return "the same memory by table 2"
     return f"{human_bytes(abs(more_bytes))} {'more' if more_bytes > 0 else 'less'} memory a rank"
 
 

@@ -42,7 +42,7 @@ def _pooled(costs: Costs, table: Table, tier: str, setting: Setting) -> Costs:
     bandwidth = setting.bandwidths.a2a_intra_gb_s if tier == HOST_SHARDED else 2 * setting.bandwidths.ar_global_gb_s
     return replace(
         costs,
-        dynamic_memory_bytes=(1 + holders) * own * setting.dtype_bytes,
+        dynamic_memory_bytes=(1 + holders) * own * setting.buffer_bytes,
         dynamic_communication_ms=transfer_ms(holders * own * (setting.forward_bytes + setting.backward_bytes), bandwidth),
     )
 

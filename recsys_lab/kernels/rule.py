@@ -20,6 +20,7 @@ class Rule:
         weight_decay: times the row, joins a gradient that is not zero.
         beta1, beta2: adam's.
         step: adam's, from 1.
+        stochastic: FP16 rows are rounded up or down at random, with their exact value as the mean; else to nearest.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Rule:
     beta1: float = 0.9
     beta2: float = 0.999
     step: int = 1
+    stochastic: bool = False
 
     def __post_init__(self) -> None:
         assert self.name in STATE_OF, self.name

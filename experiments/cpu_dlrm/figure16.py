@@ -15,12 +15,12 @@ from experiments.cpu_dlrm.tables import published
 from recsys_lab.base.ranges import Rounds
 from recsys_lab.data.sources import check_root
 from recsys_lab.errors import UserError
-from recsys_lab.studies.pictures import BLUE, GREEN, GREY, ORANGE, PINK, picture, written
+from recsys_lab.studies.pictures import BLUE, GREEN, GREY, INK, ORANGE, PINK, picture, written
 from recsys_lab.studies.study import Study
 
 AT_ONCE = 2
 QUESTION = "validation AUC by how weights are stored, and how far from FP32's"
-COLOURS = {"fp32": GREY, "split_sgd_bf16": BLUE, "bf16": GREEN, "bf16_alone": ORANGE, "split_8": PINK}
+COLOURS = {"fp32": GREY, "split_sgd_bf16": BLUE, "bf16": GREEN, "bf16_alone": ORANGE, "split_8": PINK, "fp16_stochastic": INK}
 #: Variant -> the overrides that make it.
 VARIANTS = {
     "fp32": ("precision=fp32",),
@@ -28,6 +28,7 @@ VARIANTS = {
     "bf16": ("precision=bf16",),
     "bf16_alone": ("precision=bf16", "precision.table=bf16", "precision.dense=bf16"),
     "split_8": ("precision=split_sgd_bf16", "precision.table=split_bf16_8", "precision.dense=split_bf16_8"),
+    "fp16_stochastic": ("precision=fp16_tables", "precision.rounding=stochastic"),
 }
 #: Those that the bound is for. They run with every seed, the others with as many as are asked for.
 COMPARED = ("fp32", "split_sgd_bf16")
@@ -37,6 +38,7 @@ WHAT = {
     "bf16": "BF16, FP32 masters",
     "bf16_alone": "BF16 alone",
     "split_8": "split, 8 low bits",
+    "fp16_stochastic": "FP16 tables, rounded stochastically",
 }
 ALONE = ("launcher.hosts=1", "launcher.ranks_per_host=1")
 

@@ -26,11 +26,12 @@ FP32_BYTES = 4
 MIB = 1 << 20
 #: 1,024 times 10^6 bytes.
 MIXED_GB = 1024e6
+IN_MIXED_GB = "memory of all tables, 1,024 MB"
 QUESTIONS = {"table1": "the three models", "table2": "what they hold and move"}
 NOTES = {
     "table1": ("The paper's small and large top MLPs end in a layer to one logit, which is among the layers that it counts.",),
     "table2": (
-        "MB are MiB. Memory is printed in two units: 2 and 384 are in 1,024 MB of 10^6 bytes, 98 in GiB.",
+        "MB are MiB. Memory is printed in two units: 2 and 384 are in 1,024 MB of 10^6 bytes, 98 in GiB. It is judged once, in GiB.",
         "Small's all-to-all is 8 x 8,192 x 64 x 4 bytes = 16 MiB by the paper's own equation 2; why it prints 15.8 we do not know.",
         "MLPerf's all-reduce is that of the benchmark's over MLP, 1024-1024-512-256-1; table I's 512-512-256-1 comes to 3.1 MiB.",
         "Sockets: a power of two of those with 192 GB. The paper marks MLPerf's 1 with a star: others have 96 GB.",
@@ -109,14 +110,17 @@ def _moved(name: str) -> list[Line]:
     row, ours = published()["table2"][name], count(name)
     sockets = math.ceil(ours.memory_bytes / 1e9 / published()["socket_memory_gb"])
     found = {
-        "memory of all tables, 1,024 MB": (row["memory_gb"], ours.memory_bytes / MIXED_GB, ""),
+        IN_MIXED_GB: (row["memory_gb"], ours.memory_bytes / MIXED_GB, ""),
         "memory of all tables, GiB": (row["memory_gb"], ours.memory_bytes / (1 << 30), ""),
         "sockets at least": (row["sockets"], _power_of_two(sockets), ""),
         "ranks at most": (row["ranks"], ours.tables, ""),
         "all-reduce": (row["all_reduce_mb"], ours.all_reduce_bytes / MIB, "MB"),
         "all-to-all, strong scaling": (row["all_to_all_mb"], ours.all_to_all_bytes / MIB, "MB"),
     }
-    return [Line(f"{NAMES[name]}: {what}", figure, theirs, unit, "counted") for what, (theirs, figure, unit) in found.items()]
+    return [
+        Line(f"{NAMES[name]}: {what}", figure, theirs, unit, "counted", repeated=what == IN_MIXED_GB)
+        for what, (theirs, figure, unit) in found.items()
+    ]
 
 
 def _power_of_two(sockets: int) -> int:

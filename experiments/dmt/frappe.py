@@ -23,10 +23,7 @@ from recsys_lab.sweeps.statistics import Estimate, paired_difference, rank_sum_p
 
 PROJECT = Path(__file__).parents[2]
 #: Both sides of a pair have the same tables; one process trains both towers, which makes the same model as two hosts do.
-WORDS = (
-    "experiment=frappe",
-    "model=dlrm",
-    "model.embedding_dim=32",
+PLAIN = (
     "mode=train",
     "logger=none",
     "launcher.hosts=1",
@@ -36,6 +33,7 @@ WORDS = (
     "trainer.checkpoint_every_steps=0",
     "trainer.progress_bar=false",
 )
+WORDS = ("experiment=frappe", "model=dlrm", "model.embedding_dim=32", *PLAIN)
 FLAT = "flat"
 TWO_TOWERS = ("sharder=dmt", "sharder.towers.count=2")
 ARMS = {
@@ -51,16 +49,17 @@ SPLIT = "validation"
 
 @dataclass(frozen=True)
 class Run:
-    """One training. `folder`: where its record is, or will be."""
+    """One training. `folder`: where its record is, or will be. `given`: its words but for seed and data."""
 
     arm: str
     seed: int
     root: Path
     folder: Path
+    given: tuple[str, ...]
 
     @property
     def words(self) -> list[str]:
-        return [*WORDS, *ARMS[self.arm], f"seed={self.seed}", f"data.root={self.root}"]
+        return [*self.given, f"seed={self.seed}", f"data.root={self.root}"]
 
     def auc(self) -> float | None:
         """None where it was not run to its end. Raises UserError where another config was."""
@@ -97,13 +96,17 @@ def run(name: str, *, root: str | None, seeds: Rounds, towers: list[str], runs: 
         if arm not in ARMS or arm == FLAT:
             raise UserError("no such setting", where="towers", given=arm, allowed=", ".join(a for a in ARMS if a != FLAT))
     data = check_root(root).resolve()
-    asked = [Run(arm, seed, data, Path(runs).resolve() / f"{arm}_seed{seed}") for seed in range(1, seeds + 1) for arm in (FLAT, *towers)]
-    _train([one for one in asked if one.auc() is None], jobs)
+    asked = [
+        Run(arm, seed, data, Path(runs).resolve() / f"{arm}_seed{seed}", (*WORDS, *ARMS[arm]))
+        for seed in range(1, seeds + 1)
+        for arm in (FLAT, *towers)
+    ]
+    train([one for one in asked if one.auc() is None], jobs)
     found = {arm: [float(one.auc() or 0.0) for one in asked if one.arm == arm] for arm in (FLAT, *towers)}
     return compared(name, found)
 
 
-def _train(missing: list[Run], jobs: int) -> None:
+def train(missing: list[Run], jobs: int) -> None:
     with Progress(len(missing), "training", "runs") as bar, ThreadPoolExecutor(jobs) as pool:
         waiting = [pool.submit(one.train) for one in missing]
         try:

@@ -15,6 +15,8 @@ from recsys_lab.studies.study import Line, Study
 
 QUESTION = "how much shorter embedding communication gets"
 READINGS = {"hidden_ms": "overlappable hidden", "serial_ms": "one after the other"}
+#: The figure has eight bars. Each is judged once: in the reading in which the abstract's claim holds, by the links of every simulation.
+JUDGED = ("hidden_ms", "links")
 
 
 def speedup(times: dict[str, Times], sharding: str, reading: str) -> float:
@@ -45,7 +47,8 @@ def run(name: str) -> Study:
                 cells.append(f"{given:.2f}")
                 for source in ("links", "line"):
                     ours = speedup(sources[source], sharding, reading)
-                    lines.append(Line(f"{model} {sharding}, {words}, by the {source}", ours, given, "times", "simulated"))
+                    again = (reading, source) != JUDGED
+                    lines.append(Line(f"{model} {sharding}, {words}, by the {source}", ours, given, "times", "simulated", repeated=again))
                     cells.append(f"{ours:.2f}")
             shown.append(tuple(cells))
     best = {reading: speedup(times["RM-2"]["published"], "3-tier", reading) for reading in READINGS}

@@ -37,7 +37,7 @@ HOSTS, RANKS_PER_HOST = 16, 8
 IN_FLIGHT = 2  # batches: the next one's input comes beside this one (section 4.2)
 FP32 = Precision("fp32")
 FP16_TABLES = Precision("fp16_tables", table="fp16")
-SIMULATED = "Simulated with profile neo; nothing is fitted to the paper's own figures."
+SIMULATED = "Simulated with profile neo; nothing is fitted to the paper's own figures, but MAD-Max's, of the same system, are in its links."
 #: Section 8.4: FP16 forward, BF16 backward, in the all-to-alls alone.
 QUANTISED = Precision("quantised", table="fp16", forward_comm="fp16", backward_comm="bf16")
 FP32_TABLES = Precision("fp32_tables", table="fp32", forward_comm="fp16", backward_comm="bf16")
@@ -64,7 +64,7 @@ class Case:
     On fewer than 16 hosts tables have fewer rows in proportion, as the paper has it (8.3). `store`: where rows go that do not fit, as
     `sharder.store` has it. `exponent`: of the ids' power law; None: the model's. `parts`: tables of equal rows in place of each. `every`:
     only one in so many tables, with as many times the rows. `id_bytes`: of an id on its way. `lookups`: shares of the memory bandwidth
-    forward and backward; None: the profile's.
+    forward and backward; None: the profile's. `dense_share`: of the dense arch's FLOPs and weights, all of its layers narrower alike.
     """
 
     model: str
@@ -80,6 +80,7 @@ class Case:
     every: int = 1
     id_bytes: int = 8
     lookups: tuple[float, float] | None = None
+    dense_share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ def tables_of_case(case: Case) -> tuple[tuple[Table, ...], AccessStatistics]:
 def priced(case: Case) -> Priced:
     """Raises PlanDoesNotFit."""
     tables, access = tables_of_case(case)
-    work = replace(base(case.model).workload, batch_size=case.batch_of_gpu)
+    work = thinner(replace(base(case.model).workload, batch_size=case.batch_of_gpu), case.dense_share)
     on = cluster(case.hosts)
     if case.placement == "dealt":
         plan = dealt(Model(tables, access, 0, 0.0, 0.0, 0.0, ()), on, case.precision, work)
@@ -169,6 +170,21 @@ def priced(case: Case) -> Priced:
     simulated, timeline = simulate(steps, on, software, plan, work)
     costs = costs_of_ranks(plan, Setting(access, on, case.precision, case.batch_of_gpu, Weights()))
     return Priced(plan, steps, work, simulated, timeline, costs.imbalance)
+
+
+def thinner(work: Workload, share: float) -> Workload:
+    """With that share of the dense arch's FLOPs and weights."""
+    if share == 1:
+        return work
+    layers = tuple(replace(layer, n_out=max(round(share * layer.n_out), 1)) for layer in work.layers)
+    flops = share * work.forward_flops_per_sample, share * work.backward_flops_per_sample
+    return replace(
+        work,
+        dense_parameters=round(share * work.dense_parameters),
+        forward_flops_per_sample=flops[0],
+        backward_flops_per_sample=flops[1],
+        layers=layers,
+    )
 
 
 def with_ids_of(steps: Steps, id_bytes: int) -> Steps:

@@ -178,6 +178,10 @@ def whole_tables(found: Model, cluster: Cluster, precision: Precision, work: Wor
     return TorchRec(sharding_types=["table_wise", "column_wise"]).plan(PlanInputs(found.tables, found.access, cluster, precision, work))
 
 
+def only_whole_tables(found: Model, cluster: Cluster, precision: Precision, work: Workload) -> ShardingPlan:
+    return TorchRec(sharding_types=["table_wise"]).plan(PlanInputs(found.tables, found.access, cluster, precision, work))
+
+
 def dealt(found: Model, cluster: Cluster, precision: Precision, work: Workload) -> ShardingPlan:
     """Whole tables in falling size, dealt to the ranks there and back, so that each has as many and as much memory."""
     turn = [*range(cluster.world_size), *reversed(range(cluster.world_size))]

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from experiments.validation.cases import System, cases, roomy, whole_tables
+from experiments.validation.cases import System, cases, only_whole_tables, roomy, whole_tables
 from experiments.validation.fit import Point
 from experiments.validation.models import model, published
 from recsys_lab.config.choices import built
 from recsys_lab.plan.lower import lower
+from recsys_lab.plan.scheme import ALL_TO_ALL
 from recsys_lab.precision import Precision
 from recsys_lab.simulate import Profile
 
@@ -27,7 +28,11 @@ def points() -> list[Point[Profile]]:
         else:
             found.append(
                 Point(
-                    "cpu", given.what, given.ms, _case(given.model, given.cluster, given.sockets, given.batch).simulated_ms, **_where(run)
+                    "cpu",
+                    given.what,
+                    given.ms,
+                    system_of(given.model, given.cluster, given.sockets, given.batch).simulated_ms,
+                    **_where(run),
                 )
             )
     return found + [case.point for case in cases("cpu")]
@@ -35,7 +40,7 @@ def points() -> list[Point[Profile]]:
 
 def _where(run: dict[str, Any]) -> dict[str, Any]:
     """The family and the hosts of a run."""
-    cluster = _case(run["model"], run["cluster"], run["sockets"], run["batch"]).cluster
+    cluster = _system(run).cluster
     return {"family": cluster.device.name, "hosts": cluster.hosts}
 
 
@@ -43,18 +48,26 @@ def speed_up(run: dict[str, Any], base: dict[str, Any]) -> Callable[[Profile], f
     """Samples a second of `run` over those of `base`."""
 
     def simulated(profile: Profile) -> float:
-        fast, slow = (_case(r["model"], r["cluster"], r["sockets"], r["batch"]).simulated_ms(profile) / r["batch"] for r in (run, base))
+        fast, slow = (_system(r).simulated_ms(profile) / r["batch"] for r in (run, base))
         return slow / fast
 
     return simulated
 
 
+def _system(run: dict[str, Any]) -> System:
+    return system_of(run["model"], run["cluster"], run["sockets"], run["batch"], run.get("exchange", ALL_TO_ALL), run.get("columns", True))
+
+
 @cache
-def _case(name: str, cluster_name: str, sockets: int, batch: int) -> System:
-    """Ranks fill machines in order; a run of one socket has none to talk to."""
+def system_of(name: str, cluster_name: str, sockets: int, batch: int, exchange: str = ALL_TO_ALL, columns: bool = True) -> System:
+    """Ranks fill machines in order; a run of one socket has none to talk to. `exchange`: of pooled rows, of `EXCHANGES`.
+
+    `columns`: tables may be cut by columns, which scatters cannot carry.
+    """
     cluster = built("cluster", cluster_name)
     on_host = min(cluster.ranks_per_host, sockets)
     cluster = cluster.reshaped(sockets // on_host, on_host)
     work = model(name).workload(max(batch // sockets, 1), "sgd")
-    plan = whole_tables(model(name), roomy(cluster), FP32, work)
-    return System(cluster, lower(plan, model(name).access, FP32, work), work)
+    planner = whole_tables if columns else only_whole_tables
+    plan = planner(model(name), roomy(cluster), FP32, work)
+    return System(cluster, lower(plan, model(name).access, FP32, work, exchange=exchange), work)

@@ -164,7 +164,9 @@ class StudyCommon:
     """What a study says before it runs; its other keys are its function's.
 
     `budget`: quick, or long, which `studies --run quick` leaves out. `within`: how far off an amount may be and count as reproduced, a
-    share; `within_points`: the same of a percentage. `why`: where it deviates, the reason, where it is known.
+    share; `within_points`: the same of a percentage. `why`: where it deviates, the reason, where it is known. `compares`: the item's own
+    subject, or what is compared in its place: FLOPs and parameters without quality, or data that we generate. `reading`: what its
+    published figures are by our reading, where the text leaves it open.
     """
 
     question: str
@@ -173,6 +175,8 @@ class StudyCommon:
     within: NotNegative
     within_points: NotNegative
     why: str | None
+    compares: Literal["subject", "complexity_only", "generated_data"] = "subject"
+    reading: str | None = None
 
 
 @dataclass(frozen=True)
@@ -224,6 +228,7 @@ class ExecutorOptions:
         communication_cores: of those that a rank may use, for gloo's threads alone; 0: any thread on any core.
         pipeline: the next batch's ids travel while this batch computes.
         dense_bucket_mib: DistributedDataParallel's buckets.
+        row_update: default, or an algorithm of the CPU DLRM paper: reference, atomic or race_free.
     """
 
     exchange: str = "all_to_all"
@@ -231,6 +236,7 @@ class ExecutorOptions:
     communication_cores: int = 0
     pipeline: bool = False
     dense_bucket_mib: int = 25
+    row_update: str = "default"
 
     @property
     def in_flight(self) -> int:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     #: (table, rows int64 [n], col_start, col_stop, seed) -> weights [n, cols]
     Initial = Callable[[Table, np.ndarray, int, int, int], torch.Tensor]
 
+#: Of `row_update`; those of the paper are in kernels/csrc/strategies.cpp.
+ROW_UPDATES = ("default", "reference", "atomic", "race_free")
+
 
 def shard(
     model: ClickModel,
@@ -46,6 +49,7 @@ def shard(
     overlap: bool = True,
     communication_cores: Annotated[int, Strict(), Interval(ge=0, le=1024)] = 0,
     pipeline: bool = False,
+    row_update: Annotated[str, OneOf(ROW_UPDATES)] = "default",
 ) -> ShardedModel:
     """Shards a model's tables by a plan, and puts the rest under DistributedDataParallel. Every rank of the default process group calls it.
 
@@ -68,6 +72,8 @@ def shard(
         exchange: of whole tables' pooled rows (recsys_lab.schemes.whole.execute).
         overlap: False: that exchange and the all-reduce of dense gradients block.
         communication_cores: of a rank's cores, for gloo's threads alone; 0: any thread on any core.
+        row_update: how looked-up rows of tables move: default, or the CPU DLRM paper's algorithms 2 and 3 (reference), 3 with atomic
+            additions (atomic), or 4 (race_free). Those are plain SGD on CPUs; atomic is FP32.
         pipeline: the trainer may send the next batch's ids while one computes (`ShardedModel.input_dist_prefetch`).
 
     Returns:
@@ -95,4 +101,5 @@ def shard(
         overlap=overlap,
         communication_cores=communication_cores,
         pipeline=pipeline,
+        row_update=row_update,
     )

@@ -42,6 +42,7 @@ from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.lower import check_sequences
 from recsys_lab.plan.scheme import check_exchange, home_scheme, known_schemes
 from recsys_lab.precision import Precision
+from recsys_lab.precision.policy import STOCHASTIC
 from recsys_lab.tables import Table
 
 #: (table, rows int64 [n], col_start, col_stop, seed) -> weights [n, cols]
@@ -65,6 +66,7 @@ def sharded(
     overlap: bool,
     communication_cores: int,
     pipeline: bool,
+    row_update: str,
 ) -> ShardedModel:
     """What `executor/shard.py` says, which this room's other files need not import."""
     _check(plan)
@@ -108,7 +110,7 @@ def sharded(
         if batch.cached is None:
             batch.fill(lambda name, start, stop, col_start, col_stop: of_rows(name, col_start, col_stop, np.arange(start, stop)))
         batch.out_dtype = DTYPES[precision.compute] if alone else torch.float32  # what travels, travels in the formats of exchanges
-    sparse = SparseOptimizer(embeddings.batches, Rule(*optimizer), device)
+    sparse = SparseOptimizer(embeddings.batches, Rule(*optimizer, stochastic=precision.rounding == STOCHASTIC), device, row_update)
     for batch, state in zip(embeddings.batches, sparse.states):
         if batch.cached is not None:
             only, table = batch.shards[0], plan.by_table[batch.shards[0].table][0]

@@ -37,8 +37,11 @@ STATES: dict[str, dict[str, str]] = {
 class SparseOptimizer(torch.optim.Optimizer):
     """Steps the tables of one rank. One parameter group, whose `lr` is read at each step: a schedule never lags."""
 
-    def __init__(self, batches: list[TableBatch], rule: Rule, device: torch.device):
-        self.batches, self.rule = batches, rule
+    def __init__(self, batches: list[TableBatch], rule: Rule, device: torch.device, row_update: str = "default"):
+        """`row_update`: default, or an algorithm of the CPU DLRM paper (`kernels.update`). UserError where it cannot train these tables."""
+        self.batches, self.rule, self.row_update = batches, rule, row_update
+        for batch in batches:
+            kernels.check_strategy(row_update, batch.weights.model, batch.weights.rest, rule)
         self.steps = 0  # t: global steps taken
         # An optimizer without a parameter is refused by torch, and a rank may hold no table.
         super().__init__([b.weights.model for b in batches] or [torch.zeros(0, device=device)], {"lr": rule.lr})
@@ -64,4 +67,13 @@ class SparseOptimizer(torch.optim.Optimizer):
         for batch, state in sorted(zip(self.batches, self.states), key=lambda pair: pair[0].replicas is not None):
             for touched in batch.gradients():
                 weights, (moments, squares) = batch.weights, [*state.values(), None, None][:2]
-                kernels.update(weights.model, touched.lookups, touched.grad, rule, low=weights.rest, state=moments, squares=squares)
+                kernels.update(
+                    weights.model,
+                    touched.lookups,
+                    touched.grad,
+                    rule,
+                    low=weights.rest,
+                    state=moments,
+                    squares=squares,
+                    strategy=self.row_update,
+                )

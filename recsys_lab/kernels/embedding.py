@@ -119,9 +119,11 @@ def update(
     assert weight.shape[0] < 1 << 32, "rows are numbered in 32 bits"
     if lookups.source is not None and lookups.ids.numel() and (lookups.weights is not None or strategy != "default"):
         assert 0 <= int(lookups.source.min()) <= int(lookups.source.max()) < len(grad), "sources are rows of the gradient"
-    if strategy != "default":
-        _allowed(strategy, weight, low, rule)
-    if rule.name in native.RULES and native_for(weight):
+    check_strategy(strategy, weight, low, rule)
+    if rule.stochastic:
+        assert weight.dtype == torch.float16 and strategy == "default", "stochastic rounding is of FP16 rows, and PyTorch's"
+        torch_embedding.update(weight, low, state, lookups, grad, rule, squares)
+    elif rule.name in native.RULES and native_for(weight):
         parts = low is not None or STATE_OF[rule.name] == "weight"
         native.update(weight, low, state, lookups, grad, rule, squares, strategy, read_first=read_first(parts))
     elif rule.name in native.RULES and triton_for(weight):
@@ -145,17 +147,23 @@ def _out(out: torch.Tensor | None, shape: tuple[int, int], dtype: torch.dtype, d
     return out
 
 
-def _allowed(strategy: str, weight: torch.Tensor, low: torch.Tensor | None, rule: Rule) -> None:
+def check_strategy(strategy: str, weight: torch.Tensor, low: torch.Tensor | None, rule: Rule) -> None:
+    """Raises UserError for a strategy of an update that does not exist, or not for this rule, these formats or this device."""
+    if strategy == "default":
+        return
     if strategy not in native.STRATEGIES:
         raise UserError(
-            "unknown strategy of an update", where="strategy", given=strategy, allowed=", ".join(("default", *native.STRATEGIES))
+            "unknown strategy of an update",
+            where="sharder.executor.row_update",
+            given=strategy,
+            allowed=", ".join(("default", *native.STRATEGIES)),
         )
     plain = rule.name == "sgd" and rule.weight_decay == 0 and native_for(weight)
     if not plain or (strategy == "atomic" and (weight.dtype != torch.float32 or low is not None)):
         raise UserError(
-            "this strategy is the paper's, for comparison only",
-            where="strategy",
+            "this algorithm is the CPU DLRM paper's, for plain SGD",
+            where="sharder.executor.row_update",
             given=f"{strategy} with {rule.name} on {weight.dtype}",
             allowed="plain SGD without weight decay on the C++ kernels; atomic: FP32 weights",
-            remedy="leave strategy=default",
+            remedy="optimizer.sparse.name=sgd, or sharder.executor.row_update=default",
         )

@@ -22,6 +22,7 @@ class Rule:
         weight_decay: times the row, joins a gradient that is not zero; lamb's direction in place of its gradient.
         beta1, beta2: adam's and lamb's.
         step: theirs, from 1.
+        stochastic: FP16 rows are rounded up or down at random, with their exact value as the mean; else to nearest.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Rule:
     beta1: float = 0.9
     beta2: float = 0.999
     step: int = 1
+    stochastic: bool = False
 
     def __post_init__(self) -> None:
         assert self.name in STATE_OF, self.name

@@ -17,6 +17,8 @@ from recsys_lab.kernels.rule import WITH_SQUARES, Rule
 
 #: Occurrences of a row whose gradients are summed in one go.
 PIECE = 4096
+#: Of FP16: of its least normal number, and how many bits follow the first.
+FP16_LEAST_EXPONENT, FP16_MANTISSA_BITS = -14, 10
 #: Rows that are held in FP32 at a time where a table is not FP32.
 ROWS_AT_A_TIME = 1 << 17
 
@@ -113,7 +115,28 @@ def update(
         touched, values, grads = touched[moved], values[moved], grads[moved]
     if rule.weight_decay and rule.name != "lamb":
         grads = grads + values * rule.weight_decay
-    _write(weight, low, touched, values - _change(state, squares, touched, values, grads, rule))
+    moved_to = values - _change(state, squares, touched, values, grads, rule)
+    _write(weight, low, touched, rounded_at_random(moved_to, touched, rule.step) if rule.stochastic else moved_to)
+
+
+def rounded_at_random(values: torch.Tensor, rows: torch.Tensor, step: int) -> torch.Tensor:
+    """FP32 [U, D] -> numbers of FP16, each one of its two neighbours there, with the exact value as the mean.
+
+    What decides is a hash of row, column and step. So replicas of a row stay alike, and a resumed run has the same numbers.
+    """
+    exponent = torch.frexp(values).exponent.double() - 1
+    spacing = torch.exp2(exponent.clamp(min=FP16_LEAST_EXPONENT) - FP16_MANTISSA_BITS)
+    rounded = ((values.double() / spacing + _uniform(rows, values.shape[1], step)).floor() * spacing).float()
+    return torch.where(values.isfinite(), rounded, values)
+
+
+def _uniform(rows: torch.Tensor, columns: int, step: int) -> torch.Tensor:
+    """[U] -> [U, columns] in [0, 1): splitmix64 of row, column and step."""
+    seeds = rows.long().unsqueeze(1) * 0x632BE59BD9B4E019 + torch.arange(columns, device=rows.device) + step * 0x1F123BB5159A55E5
+    mixed = (seeds + 1) * -0x61C8864680B583EB
+    for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):
+        mixed = (mixed ^ ((mixed >> shift) & ((1 << (64 - shift)) - 1))) * factor
+    return ((mixed >> 11) & ((1 << 53) - 1)).double() * 2.0**-53
 
 
 def _read(weight: torch.Tensor, low: torch.Tensor | None, where: torch.Tensor) -> torch.Tensor:

@@ -10,6 +10,7 @@ from typing import Annotated
 
 from recsys_lab.base.ranges import OneOf
 from recsys_lab.base.schema import check_fields
+from recsys_lab.errors import UserError
 from recsys_lab.tables.spec import ELEMENT_BYTES, TABLE_FORMATS
 
 #: By part, the formats that exist. Not every executor trains all of them.
@@ -21,6 +22,7 @@ FORMATS: dict[str, tuple[str, ...]] = {
     "backward_comm": ("fp32", "fp16", "bf16", "fp8", "int8"),
     "dense_comm": ("fp32", "fp16", "bf16"),
 }
+NEAREST, STOCHASTIC = ROUNDINGS = ("nearest", "stochastic")
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,9 @@ class Precision:
 
     Stored weights: `bf16_master` is a BF16 model beside FP32 master weights; `split_bf16` is Split-SGD-BF16, the high and the low
     half of each FP32 weight as two 16-bit tensors; `split_bf16_8` keeps 8 bits of the low half (CPU DLRM, section VII).
+
+    `rounding`: of an updated row as it is stored. Stochastic is for FP16 tables: up or down, with the exact value as its mean. It is what
+    the CPU DLRM paper tried without success (section VII, after Zhang et al. 2018).
     """
 
     name: str
@@ -39,9 +44,18 @@ class Precision:
     forward_comm: Annotated[str, OneOf(FORMATS["forward_comm"])] = "fp32"
     backward_comm: Annotated[str, OneOf(FORMATS["backward_comm"])] = "fp32"
     dense_comm: Annotated[str, OneOf(FORMATS["dense_comm"])] = "fp32"
+    rounding: Annotated[str, OneOf(ROUNDINGS)] = NEAREST
 
     def __post_init__(self) -> None:
         check_fields(self, "precision")
+        if self.rounding == STOCHASTIC and self.table != "fp16":
+            raise UserError(
+                "stochastic rounding is for FP16 tables",
+                where="precision.rounding",
+                given=f"{self.rounding} with table {self.table}",
+                allowed=NEAREST,
+                remedy="precision=fp16_tables",
+            )
 
     @property
     def forward_comm_bytes(self) -> int:

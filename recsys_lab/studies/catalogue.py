@@ -34,7 +34,8 @@ class Item:
     """One table or figure (or a further question) of a paper. `target` None: it has no study, `state` and `why` say why not, and `nearest`
     what there is in its place. Of a study `why` is the reason, where it is known, should it deviate.
 
-    `options`: of its function, as its YAML has them; `??` stands for one that the command must give.
+    `reading`: what of its published figures the text leaves open, and how we read it. `options`: of its function, as its YAML has them;
+    `??` stands for one that the command must give.
     """
 
     paper: str
@@ -45,6 +46,7 @@ class Item:
     state: str = ""
     why: str = ""
     nearest: str = ""
+    reading: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     config: Path | None = None
 
@@ -135,9 +137,8 @@ def _study(path: Path) -> Item:
     common = {key.name for key in fields(StudyCommon)}
     options = {key: value for key, value in study.items() if key not in common and key != "_target_"}
     about = text.splitlines()[1].removeprefix("# ").split(": ", 1)[-1].rstrip(".")
-    return Item(
-        path.parent.name, path.stem, study["_target_"], about, study["budget"], why=study["why"] or "", options=options, config=path
-    )
+    why, reading = study["why"] or "", study.get("reading")
+    return Item(path.parent.name, path.stem, study["_target_"], about, study["budget"], "", why, "", reading, options, path)
 
 
 def _place(item: Item) -> tuple[str, int, str]:

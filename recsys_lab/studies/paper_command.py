@@ -54,7 +54,7 @@ def run(item: Item, arguments: Namespace) -> Study:
         if (text := getattr(arguments, name, None)) is not None:
             options[name] = option_value(hint, text, f"--{name}")
             schema.checked(options[name], declared[name], f"--{name}")
-    return typing.cast(Study, function(item.name, **options))
+    return typing.cast(Study, function(item.name, **options)).with_reading(item.reading)
 
 
 def _options(studies: dict[str, Item]) -> dict[str, dict[str, Any]]:

@@ -44,6 +44,7 @@ class Known:
             "state": self.state,
             "verdict": self.sentence or None,
             "nearest": self.item.nearest or None,
+            "reading": self.item.reading,
             "figures": self.figures,
             "origins": list(self.origins),
             "budget": self.item.budget or None,

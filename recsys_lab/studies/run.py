@@ -29,8 +29,8 @@ def run_study(experiment: Experiment, folder: Path) -> dict[str, Any]:
     save(experiment.config, folder)
     choice, options = experiment.study, experiment.study.options
     with apart_from_hydra():
-        study: Study = choice.make(choice.name.split("/")[-1])
-    verdict = judge(study, Tolerance(choice.common.within, choice.common.within_points))
+        study: Study = choice.make(choice.name.split("/")[-1]).with_reading(choice.common.reading)
+    verdict = judge(study, Tolerance(choice.common.within, choice.common.within_points), choice.common.compares)
     why = choice.common.why if verdict.state == DEVIATES and choice.common.why else ""
     sentence, command = f"{verdict.sentence} {why}".strip(), command_of(choice.name, options)
     head = f"**Question.** {choice.common.question}\n\n**Hypothesis.** {choice.common.hypothesis}\n\n    {command}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ ORIGINS = ("published", "fitted", "simulated", "counted", "measured")
 class Line:
     """`error` is relative where the values are amounts, and a difference in points where they are percentages.
 
-    `by_construction`: a fit used this figure, so that agreement says little.
+    `by_construction`: a fit used this figure, so that agreement says little. `repeated`: another line has this published figure, in another
+    unit or reading. It is shown and not judged.
     """
 
     what: str
@@ -27,6 +28,7 @@ class Line:
     unit: str = ""
     origin: str = "fitted"
     by_construction: bool = False
+    repeated: bool = False
 
     @property
     def error(self) -> float | None:
@@ -46,6 +48,7 @@ class Line:
             "published_origin": None if self.published is None else "published",
             "points" if self.unit == "%" else "relative_error": self.error,
             "by_construction": self.by_construction,
+            "repeated": self.repeated,
         }
 
 
@@ -63,6 +66,10 @@ class Study:
     data: dict[str, Any] = field(default_factory=dict)
     draw: Callable[[Path], list[Path]] | None = None
     shown: Table | None = None
+
+    def with_reading(self, reading: str | None) -> Study:
+        """Itself, with a note of what the text leaves open and how we read it."""
+        return replace(self, notes=(*self.notes, f"Our reading: {reading}")) if reading else self
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -102,4 +109,5 @@ def _error(line: Line) -> str:
 
 
 def _origin(line: Line) -> str:
-    return f"{line.origin}, by construction" if line.by_construction else line.origin
+    marks = (("by construction", line.by_construction), ("counted once", line.repeated))
+    return ", ".join([line.origin, *(mark for mark, holds in marks if holds)])

@@ -11,6 +11,10 @@ from recsys_lab.studies.study import Line, Study
 from recsys_lab.units import counted
 
 REPRODUCED, DEVIATES = "reproduced", "deviates"
+#: Nothing deviates, but no published figure was judged.
+STATEMENTS_ONLY = "statements_only"
+#: What a study compares (`StudyCommon.compares`): the item's own subject. The others are states: nothing deviates in what stands for it.
+SUBJECT = "subject"
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,10 @@ class Errors:
 
 @dataclass(frozen=True)
 class Verdict:
-    """`state`: reproduced | deviates. `orders`: of the pairs of published figures that differ, how many are in that order here, and of
-    how many. A figure that a fit used is not judged: agreement would say little.
+    """`state`: reproduced | statements_only | complexity_only | generated_data | deviates.
+
+    `orders`: of the pairs of published figures that differ, how many are in that order here, and of how many. A figure that a fit
+    used is not judged: agreement would say little. Nor is one that another line has (`repeated`).
     """
 
     state: str
@@ -47,15 +53,19 @@ class Verdict:
     by_construction: int
 
 
-def judge(study: Study, tolerance: Tolerance) -> Verdict:
-    """Reproduced: every judged figure lies within `tolerance`, and every statement of the paper holds."""
-    judged = [line for line in study.lines if line.error is not None and not line.by_construction]
+def judge(study: Study, tolerance: Tolerance, compares: str = SUBJECT) -> Verdict:
+    """Reproduced: every judged figure lies within `tolerance`, and every statement of the paper holds.
+
+    Without a figure to judge the same is `statements_only`. Where `compares` is not the subject, it is the state.
+    """
+    judged = [line for line in study.lines if line.error is not None and not line.by_construction and not line.repeated]
     relative = _errors([line for line in judged if line.unit != "%"], tolerance.relative)
     points = _errors([line for line in judged if line.unit == "%"], tolerance.points)
     failed = [text for text, holds in study.statements if not holds]
     assert judged or study.statements, f"{study.name}: nothing to judge by"
     beyond = sum(errors.beyond for errors in (relative, points) if errors)
-    state = DEVIATES if beyond or failed else REPRODUCED
+    agrees = compares if compares != SUBJECT else REPRODUCED if judged else STATEMENTS_ONLY
+    state = DEVIATES if beyond or failed else agrees
     orders = in_order(judged)
     constructed = sum(line.by_construction and line.error is not None for line in study.lines)
     parts = [_off(relative, tolerance.relative, percent), _off(points, tolerance.points, "{:.2g} points".format)]
@@ -66,7 +76,7 @@ def judge(study: Study, tolerance: Tolerance) -> Verdict:
     parts += [f"not: “{text}”" for text in failed]
     if constructed:
         parts.append(f"{constructed} more by construction")
-    sentence = f"{state.capitalize()}: {'; '.join(part for part in parts if part)}."
+    sentence = f"{state.replace('_', ' ').capitalize()}: {'; '.join(part for part in parts if part)}."
     statements = (len(study.statements) - len(failed), len(study.statements))
     return Verdict(state, sentence, relative, points, orders, statements, constructed)
 

@@ -28,6 +28,7 @@ from recsys_lab.errors import UserError
         (["sharder.store=hots"], "sharder.store", "did you mean 'host'?"),
         (["sharder.cache_policy=fifo"], "sharder.cache_policy", None),
         (["sharder.scratch=''"], "sharder.scratch", None),
+        (["sharder.executor.row_update=rtm"], "sharder.executor.row_update", None),
         (["seed=-1"], "seed", None),
         (["mode=trian"], "mode", "did you mean 'train'?"),
         (["optimizer.sparse.name=adm"], "optimizer.sparse.name", "did you mean 'adam'?"),

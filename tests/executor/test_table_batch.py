@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import embedding_bag
 
+from recsys_lab.errors import UserError
 from recsys_lab.executor.sparse_optim import STATES, SparseOptimizer
 from recsys_lab.executor.table_batch import HeldShard, TableBatch
-from recsys_lab.kernels import Rule
+from recsys_lab.kernels import Rule, available, why_not
 
 CPU = torch.device("cpu")
 SIZES, WIDTH = (7, 0, 4), 8  # one shard without rows
@@ -94,6 +95,24 @@ def test_updates_equal_torchs_optimizers(name: str) -> None:
         optimizer.step()
         oracle.step()
         torch.testing.assert_close(batch.weights.model, weight.detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("row_update", ["reference", "atomic", "race_free"])
+def test_the_papers_algorithms_train_as_sgd_does(row_update: str) -> None:
+    if not available():
+        pytest.skip(why_not())
+    torch.manual_seed(0)
+    batch = batch_of("sum")
+    optimizer = SparseOptimizer([batch], Rule("sgd", 0.1), CPU, row_update)
+    weight = batch.weights.model.clone().requires_grad_()
+    oracle = ORACLES["sgd"]([weight])
+    for step in range(3):
+        weight.grad = two_passes(batch, seed=step)
+        optimizer.step()
+        oracle.step()
+        torch.testing.assert_close(batch.weights.model, weight.detach(), rtol=1e-5, atol=1e-6)
+    with pytest.raises(UserError, match=r"row_update.*adam"):
+        SparseOptimizer([batch], Rule("adam", 0.1), CPU, row_update)
 
 
 @pytest.mark.parametrize(("name", "oracle"), [("sgd", torch.optim.SGD), ("adagrad", torch.optim.Adagrad), ("adam", torch.optim.Adam)])

@@ -8,7 +8,20 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.cpu_dlrm import command, figure5, figure7, figure8, figure10, figure16, fp16_comms, quality, scaling, tables
+from experiments.cpu_dlrm import (
+    command,
+    figure5,
+    figure6,
+    figure7,
+    figure8,
+    figure10,
+    figure16,
+    fp16_comms,
+    quality,
+    scaling,
+    sockets,
+    tables,
+)
 from recsys_lab.errors import UserError
 from recsys_lab.record.metrics_csv import MetricsCsv
 from recsys_lab.record.result import Collective, write_result
@@ -135,7 +148,7 @@ def fake(run: quality.Run, auc: float, collectives: Sequence[Collective] = ()) -
 
 def test_figure_16_pairs_seeds_and_says_whether_the_bound_holds(tmp_path):
     runs = figure16.runs_of(9, 2, tmp_path, None)
-    assert len(runs) == 2 * 9 + 3 * 2
+    assert len(runs) == 2 * 9 + 4 * 2
     for one in runs:
         fake(one, 0.8 + one.seed / 100 + (0.0001 * (-1) ** one.seed if one.variant != "fp32" else 0))
     assert all(one.is_done for one in runs)
@@ -205,3 +218,21 @@ def test_figures_10_and_11_are_measured_on_processes(monkeypatch):
     times = figure10.measured(2, 1)["tiny"]
     assert len(times) == len(figure10.CASES)
     assert all(one["iteration"] > one["embedding.waiting"] + one["embedding.preparation"] > 0 for one in times)
+
+
+def test_figure_6_is_five_products_and_a_ring_of_their_gradients() -> None:
+    """By hand: 10.57 GFLOP at 72 % of 24 of 28 cores' 4.1 TFLOP/s; 7 eighths of 21 MB at 11 GB/s, and what a ring's copies and hops add."""
+    study = figure6.run("figure6")
+    by_data, by_weights, one, other = study.lines
+    assert by_data.ours == by_weights.ours == pytest.approx(2 * 1008 * 5 * 1024**2 / (4.1e9 * 0.72 * 0.857), rel=1e-3)
+    wire_ms = 7 / 8 * 5 * 1024**2 * 4 / 11e6
+    assert one.ours == other.ours and wire_ms < one.ours < 1.5 * wire_ms
+    assert [line.published for line in study.lines] == [5.40, 5.39, 2.84, 1.86]
+
+
+def test_overlap_hides_communication_and_leaves_compute() -> None:
+    """MLPerf on two sockets of the cluster: the same steps, blocking and beside compute; a blocking iteration waits for all of them."""
+    blocking, beside = (sockets.parts("dlrm_mlperf", "clx64", 2, 4096, overlap=overlap) for overlap in (False, True))
+    assert beside.compute == pytest.approx(blocking.compute) and beside.iteration < blocking.iteration
+    assert beside.exposed_all_reduce < blocking.exposed_all_reduce <= blocking.all_reduce
+    assert blocking.communication <= blocking.exchange + blocking.all_reduce

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import recsys_lab
-from experiments.dmt import frappe
+from experiments.dmt import auc, complexity, frappe
 from experiments.dmt.alike import extra_ms
 from experiments.dmt.speed import MOST_TOWERS, PLATFORMS, SIZES, Case, priced, tower_of, words
 from recsys_lab.__main__ import main
@@ -97,7 +97,7 @@ def test_frappe_compares_seed_by_seed() -> None:
 
 
 def test_frappe_keeps_only_runs_of_its_own_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one = frappe.Run("dmt24", 3, tmp_path, tmp_path / "dmt24_seed3")
+    one = frappe.Run("dmt24", 3, tmp_path, tmp_path / "dmt24_seed3", (*frappe.WORDS, *frappe.ARMS["dmt24"]))
     assert one.auc() is None
     config = command_line.read(one.words).config
     assert config is not None and config.seed == 3 and config.model.tower.dim == 24
@@ -116,3 +116,25 @@ def test_frappe_keeps_only_runs_of_its_own_config(tmp_path: Path, capsys: pytest
     ):
         assert main(["dmt", "frappe", *changes]) == 2
         assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("table", ["table3", "table4", "table5"])
+def test_auc_s_lines_are_the_table_s_rows(table: str) -> None:
+    """On Criteo's log the paper's recipe and widths; elsewhere narrower vectors, in proportion. Every line is one of run.py."""
+    rows = auc.rows_of(table)
+    assert not rows[0].get("towers") and len(rows) == len(complexity.published()[table]) + (table == "table5")
+    paper = [command_line.read([*auc.words_of("criteo", row), "data.root=."]).config for row in rows]
+    assert all(c is not None and c.data.batch_size == 131072 and c.trainer.max_epochs == 1 for c in paper)
+    if table == "table5":
+        small = [command_line.read([*auc.words_of("criteo_8k", row), "data.root=."]).config for row in rows[1:]]
+        assert [c.model.tower.dim for c in paper[1:] if c] == [64, 32, 16, 8] and [c.model.tower.dim for c in small if c] == [8, 4, 2, 1]
+
+
+def test_auc_is_compared_with_the_paper_s_on_its_data_alone() -> None:
+    rows = auc.rows_of("table5")[:2]
+    found = {"DLRM": [0.8 + 0.001 * seed for seed in range(9)], "compression 2": [0.797 + 0.001 * seed for seed in range(9)]}
+    on_criteo, elsewhere = (auc.compared("auc", data, rows, found) for data in ("criteo", "criteo_8k"))
+    assert [line.published for line in on_criteo.lines] == [0.8047, 0.8045, None]
+    assert [line.published for line in elsewhere.lines] == [None, None, None] and "not the paper's data set" in elsewhere.notes[0]
+    assert on_criteo.statements[0][1] is False and on_criteo.lines[2].ours == pytest.approx(-0.003)
+    json.dumps(on_criteo.to_json())

@@ -245,7 +245,7 @@ def test_a_gradient_with_strides_needs_no_copy_of_ones_own() -> None:
 def test_the_papers_strategies_give_the_same_but_for_rounding(strategy: str, format: str) -> None:
     """A weight moves n times instead of once, with an error of half a unit in the last place each time."""
     if strategy == "atomic" and format != "fp32":
-        with pytest.raises(UserError, match="comparison only"):
+        with pytest.raises(UserError, match="for plain SGD"):
             update(*_one_row(format), strategy=strategy)
         return
     torch.manual_seed(0)
@@ -270,6 +270,30 @@ def _one_row(format: str) -> tuple[torch.Tensor, Lookups, torch.Tensor, Rule]:
 def test_an_unknown_strategy_is_refused_in_one_line() -> None:
     with pytest.raises(UserError, match="unknown strategy"):
         update(*_one_row("fp32"), strategy="fastest")
+
+
+def test_stochastic_rounding_takes_a_neighbour_and_keeps_the_mean() -> None:
+    """Of normal, subnormal and exact numbers of FP16. The chance of the upper neighbour is the distance from the lower one."""
+    values = torch.tensor([1.0003, -1.0003, 1e-6, -3e-8, 0.0, 0.5, 60001.0])
+    many = torch_embedding.rounded_at_random(values.repeat(40_000, 1), torch.arange(40_000), step=3)
+    assert torch.equal(many.half().float(), many)
+    spacing = torch.tensor([2**-10, 2**-10, 2**-24, 2**-24, 0, 0, 32])
+    assert ((many - values).abs() <= spacing).all()
+    assert ((many.double().mean(0) - values.double()).abs() <= 4 * spacing / 2 / 40_000**0.5).all()  # four standard errors
+
+
+def test_updates_round_fp16_rows_alike_wherever_they_lie() -> None:
+    """What decides is row, column and step, so replicas stay alike; small steps that rounding to nearest loses arrive in the mean."""
+    lookups, grad = Lookups(torch.arange(500).repeat(2)), torch.full((1000, 16), 0.5)
+    rule = replace(RULES["sgd"], lr=1e-4, stochastic=True)  # 1e-4 in all, and numbers of FP16 below 1 are 2^-11 apart
+    first, second, nearest = (torch.ones(500, 16, dtype=torch.float16) for _ in range(3))
+    update(first, lookups, grad, rule)
+    update(second, lookups, grad, rule)
+    update(nearest, lookups, grad, replace(rule, stochastic=False))
+    assert torch.equal(first, second) and torch.equal(nearest, torch.ones_like(nearest))
+    assert 1e-4 / 2**-11 * 0.9 < (first != 1).float().mean() < 1e-4 / 2**-11 * 1.1
+    update(second, lookups, grad, replace(rule, step=2))
+    assert not torch.equal(first == 1, second == 1)
 
 
 @pytest.mark.parametrize("wrong", [-1, 7])

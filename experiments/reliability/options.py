@@ -122,8 +122,8 @@ def configs() -> dict[tuple[str, ...], Json]:
                 composed[line] = _plain(OmegaConf.to_container(compose("config", [*line, "mode=simulate"])))
                 seen |= targets
     for path in sorted(CONF.glob("experiment/*/*.yaml")):
-        study = yaml.safe_load(path.read_text(encoding="utf-8"))["study"]
-        if study["_target_"] not in seen:
+        study = yaml.safe_load(path.read_text(encoding="utf-8")).get("study")
+        if study is not None and study["_target_"] not in seen:  # others are sweeps
             composed[f"experiment={path.parent.name}/{path.stem}",] = {"study": study}
             seen.add(study["_target_"])
     return composed

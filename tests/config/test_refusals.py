@@ -134,7 +134,7 @@ from recsys_lab.errors import UserError
         (["MODEL=dcn"], "MODEL", "did you mean 'model'?"),
         (["model=DCN"], "model", "did you mean 'dcn'?"),
         (["sed=1"], "sed", "did you mean 'seed'?"),
-        (["batch=64"], "batch", "did you mean data.batch_size or simulate.batch_size?"),
+        (["batch=64"], "batch", "did you mean data.batch_size or simulate.batch_size or simulate.global_batch?"),
         (["batch_size=64", "mode=simulate"], "batch_size", "did you mean data.batch_size or simulate.batch_size?"),
         (["hosts=2"], "hosts", "did you mean cluster.hosts or launcher.hosts?"),
         (["model.droput=1"], "model.droput", "did you mean 'dropout'?"),

@@ -70,7 +70,7 @@ def test_on_its_own_cluster_rm_2_meets_the_communication_neutral_break_point() -
     assert cluster().world_size == 32
 
 
-@pytest.mark.parametrize(("study", "holding"), [(figure1, 4), (figure3, 2), (figure5, 4), (table5, 2), (table6, 1)])
+@pytest.mark.parametrize(("study", "holding"), [(figure1, 4), (figure3, 2), (figure5, 4), (table5, 2), (table6, 1), (memory, 2)])
 def test_what_the_paper_says_holds(study, holding: int) -> None:
     outcome: Study = study.run("any")
     assert [holds for _, holds in outcome.statements] == [True] * holding

@@ -164,3 +164,19 @@ def test_a_cheaper_replica_is_used_more() -> None:
 def zipf_table(rows: int, exponent: float) -> tuple[np.ndarray, np.ndarray, int]:
     access = zipf_mandelbrot(rows, exponent, 100.0).access("t", rows, 500.0, 2000)
     return np.array(access.bucket_rows), np.array(access.bucket_p), 256
+
+
+def test_more_memory_replicates_more_where_flex_ends_at_its_break_point() -> None:
+    """The rows that leave the row-sharded tier stay; within the budget the hottest of them take less time as replicas."""
+    setting = replace(PAPER, bandwidths=replace(PAPER.bandwidths, ar_cross_gb_s=50.0))
+    trade = Trade(Rows.merged([zipf_table(1_000_000, 1.1)]), setting)
+    neutral = three_tier(trade)
+    assert neutral is not None and neutral.replicated + neutral.in_host == trade.worth_host_sharding()
+    earlier = neutral
+    for budget in (1e6, 1e7, 1e8):
+        more = three_tier(trade, budget)
+        assert more is not None and more.replicated + more.in_host == trade.worth_host_sharding()
+        assert more.replicated >= earlier.replicated and trade.memory_bytes(more.replicated, more.in_host) <= budget + 1
+        assert trade.communication_ms(more.replicated, more.in_host) <= trade.communication_ms(earlier.replicated, earlier.in_host)
+        earlier = more
+    assert earlier.replicated > neutral.replicated

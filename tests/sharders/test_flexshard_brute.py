@@ -60,7 +60,10 @@ def test_the_least_communication_of_all_assignments(tiers: int, rule) -> None:
 
 
 def test_the_paper_s_rule_row_by_row() -> None:
-    """Replicas while each saves memory, then host-sharded rows while each saves time and the memory lasts, or two tiers."""
+    """Replicas while each saves memory, then host-sharded rows while each saves time and the memory lasts, or two tiers.
+
+    With memory to spare the hottest host-sharded rows that are quicker as replicas are replicated, too.
+    """
     for trade, size, ms in trades(60):
         replicated = int((size[:, 0] < 0).sum())
         for budget in (0.0, 20.0, -20.0, float(first_rows(size, replicated, 1)), float(first_rows(size, replicated, 2))):
@@ -73,7 +76,11 @@ def test_the_paper_s_rule_row_by_row() -> None:
             fits = [n for n in range(ROWS - replicated + 1) if first_rows(size, replicated, n) <= budget + SLACK]
             worth = [n for n in fits if (ms[replicated : replicated + n, 1] < 0).all()]
             assert two_tier(trade, budget) == Split(two, 0)
-            assert three_tier(trade, budget) == (Split(two, 0) if two > replicated + worth[-1] else Split(replicated, worth[-1]))
+            end, hot = replicated + worth[-1], replicated
+            if budget > 0 and not (end < ROWS and ms[end, 1] < 0):  # host-sharding ends at its break-point: memory is left for replicas
+                quicker = [k for k in range(hot, end + 1) if (ms[hot:k, 0] < ms[hot:k, 1]).all()]
+                hot = [k for k in quicker if first_rows(size, k, end - k) <= budget + SLACK][-1]
+            assert three_tier(trade, budget) == (Split(two, 0) if two > end else Split(hot, end - hot))
 
 
 def test_rows_that_share_a_coarse_bucket_are_split_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -181,3 +183,17 @@ def test_impossible_options_are_refused(options: dict, message: str) -> None:
 def test_a_plan_too_big_for_a_rank_is_refused_with_what_would_fit() -> None:
     with pytest.raises(PlanDoesNotFit, match=r"lacks \d.*nearest change"):
         plan((BIG,), cluster(memory_gb=0.01), goal="all_replicated")
+
+
+def test_fp16_tables_and_fp16_replicas_have_tiers_of_their_own() -> None:
+    """As the break-points of test_flexshard_costs.py move: cheaper weights or gradients, more replicas."""
+
+    def replicated(dtype: str, gradient: str) -> int:
+        halves = tuple(replace(table, dtype=dtype) for table in TABLES)
+        inputs = PlanInputs(halves, statistics(), cluster(), FP32, replace(workload(), replica_format=gradient))
+        return sum(
+            tier_rows(placement)["replicated"] for placement in FlexShard(tiers=2, goal="max_memory_savings").plan(inputs).placements
+        )
+
+    assert replicated("fp32", "fp32") < replicated("fp16", "fp32") < replicated("fp16", "fp16")
+    assert replicated("fp32", "fp32") < replicated("fp32", "fp16")

@@ -62,7 +62,7 @@ def test_the_width_of_column_shards(forced: str | None, width: int | None, shard
     ("width", "shards", "says"),
     [
         (5, None, "column_shard_width.*given 5; allowed: 4, 8, 12, 16, 24, 48"),
-        (None, "0", "no such number of shards.*given 0; allowed: auto, 1 or more"),
+        (None, "0", "no such number of shards.*given 0; allowed: auto, factor, 1 or more"),
         (None, "many", "no such number of shards"),
         (None, "-1", "no such number of shards"),
         (8, "2", "how wide column shards are or how many.*given 2 and 8"),

@@ -98,6 +98,9 @@ def two_tier(trade: Trade, budget_bytes: float = 0.0) -> Split | None:
 def three_tier(trade: Trade, budget_bytes: float = 0.0) -> Split | None:
     """Section 4.5: replicate up to point A. Then Flex until the memory is spent or communication-neutral. The rest row-wise.
 
+    Where Flex ends at its break-point and more memory is allowed than row-wise sharding takes, the hottest of its rows are replicated, as
+    far as that takes less time than Flex. The paper has no rule for more memory: this is our reading.
+
     Many rows may lie just behind point A. Replicating them can leave less to the global all-to-all than Flex does. Then the two-tier split
     is returned, so a third tier never adds to the global all-to-all.
     """
@@ -108,7 +111,18 @@ def three_tier(trade: Trade, budget_bytes: float = 0.0) -> Split | None:
     most = max(trade.worth_host_sharding() - replicated, 0)
     in_host = _first(0, most + 1, lambda n: n > most or bool(trade.memory_bytes(replicated, n) > budget_bytes + SLACK_BYTES)) - 1
     three = Split(replicated, in_host)
+    if budget_bytes > 0 and in_host == most:
+        three = _with_more_replicas(trade, three, budget_bytes)
     return max((three, two), key=lambda split: float(trade.rows.traffic(split.replicated + split.in_host)))
+
+
+def _with_more_replicas(trade: Trade, split: Split, budget_bytes: float) -> Split:
+    """The same rows out of the row-sharded tier, with as many of them replicated as are worth it and fit."""
+    end = split.replicated + split.in_host
+    most = min(max(trade.rows.above(break_point(replication, flex, "communication_ms", trade.setting)), split.replicated), end)
+    budget = budget_bytes + SLACK_BYTES
+    replicated = _first(split.replicated, most + 1, lambda k: k > most or bool(trade.memory_bytes(k, end - k) > budget)) - 1
+    return Split(replicated, end - replicated)
 
 
 def optimal_three_tier(trade: Trade, budget_bytes: float = 0.0) -> Split | None:

@@ -35,6 +35,8 @@ def boundaries_of(trade: Trade, split: Split, aligned: Split, goal: str, optimal
     if optimal:
         begins = ends = least_time
     elif split.in_host:
+        if hot > trade.least_memory():
+            begins = "the memory budget is spent, or host-sharding takes less time", None
         ends = flex_time if both >= trade.worth_host_sharding() else ("the memory that the replicas save is spent", None)
     elif goal == "max_memory_savings":
         ends = replica_memory

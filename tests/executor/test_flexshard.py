@@ -44,7 +44,9 @@ def reference(tables: tuple[Table, ...], optimizer: str, steps: int) -> Outcome:
     return train_unsharded(tables, samples(tables, STEPS, ROWS, DENSE)[:steps], optimizer, DENSE)
 
 
-@pytest.mark.parametrize(("hosts", "ranks_per_host"), [(1, 1), (1, 4), (2, 2), (4, 1)])
+@pytest.mark.parametrize(
+    ("hosts", "ranks_per_host"), [(1, 1), (2, 2), pytest.param(1, 4, marks=pytest.mark.long), pytest.param(4, 1, marks=pytest.mark.long)]
+)
 def test_tiers_train_as_the_unsharded_model(hosts: int, ranks_per_host: int) -> None:
     batches = [samples(tables, STEPS, ROWS, DENSE) for tables in (POOLED, SEQUENCES)]
     ranks = run_ranks(train_both, hosts, ranks_per_host, *batches, timeout_s=240)

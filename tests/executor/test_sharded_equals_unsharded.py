@@ -39,7 +39,7 @@ def check(ranks: list[Outcome], reference: Outcome, what: str, columns_cut: bool
             close(outcome.state[table], state, f"{what}, optimizer state of {table}")
 
 
-@pytest.mark.parametrize(("hosts", "ranks_per_host"), [(1, 1), (1, 2), (2, 2), (4, 1)])
+@pytest.mark.parametrize(("hosts", "ranks_per_host"), [(1, 1), (1, 2), (2, 2), pytest.param(4, 1, marks=pytest.mark.long)])
 def test_training_equals_the_unsharded_model(hosts: int, ranks_per_host: int) -> None:
     batches = samples(TABLES, STEPS, ROWS, DENSE)
     forced = [{"*": scheme} for scheme in SCHEMES] + [MIXED]

@@ -46,7 +46,7 @@ def reference(optimizer: str, steps: int) -> Outcome:
 
 #: Hosts x ranks: towers of two hosts are in (4, 1) and (4, 2), of half a host in (1, 2) and (2, 2).
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize(("hosts", "ranks_per_host"), [(2, 2), (4, 1), (2, 1), (1, 2), (4, 2)])
+@pytest.mark.parametrize(("hosts", "ranks_per_host"), [(2, 2), (4, 1), (2, 1), (1, 2), pytest.param(4, 2, marks=pytest.mark.long)])
 def test_sptt_trains_as_the_flat_model(hosts: int, ranks_per_host: int) -> None:
     ranks = run_ranks(train_cases, hosts, ranks_per_host, samples(TABLES, STEPS, ROWS, DENSE), CASES, timeout_s=150)
     for number, (towers, schemes, permute, optimizer, steps) in enumerate(CASES):

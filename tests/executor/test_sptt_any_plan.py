@@ -99,6 +99,6 @@ def draw_and_compare() -> int:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize(("hosts", "ranks_per_host"), [(2, 2), (4, 1)])
+@pytest.mark.parametrize(("hosts", "ranks_per_host"), [(2, 2), pytest.param(4, 1, marks=pytest.mark.long)])
 def test_any_towers_equal_the_unsharded_model(hosts: int, ranks_per_host: int) -> None:
     assert set(run_ranks(draw_and_compare, hosts, ranks_per_host)) == {EXAMPLES}

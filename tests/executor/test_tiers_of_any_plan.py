@@ -62,6 +62,6 @@ def draw_and_compare(number: int) -> int:
     return count_without_fault(examples(), number, equals_unsharded)
 
 
-@pytest.mark.parametrize(("hosts", "ranks_per_host", "number"), [(2, 2, 50), (1, 2, 20)])
+@pytest.mark.parametrize(("hosts", "ranks_per_host", "number"), [(2, 2, 25), (1, 2, 10)])
 def test_any_plan_equals_the_unsharded_model(hosts: int, ranks_per_host: int, number: int) -> None:
     assert set(run_ranks(draw_and_compare, hosts, ranks_per_host, number, timeout_s=240)) == {number}

@@ -49,6 +49,7 @@ else:
 def imported(*line: str) -> tuple[int, set[str]]:
     """The exit code of `python LINE`, and the packages that its process imported."""
     done = subprocess.run([sys.executable, "-c", LOOK, *line], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    print(done.stdout, done.stderr)  # pytest shows it where the test fails
     named = [said for said in done.stderr.splitlines() if said.startswith("imported ")]
     assert len(named) == 1, done.stderr
     return done.returncode, {name.partition(".")[0] for name in named[0].split()[1:]}

@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 
 LOCK ?= auto
 PYTHON ?=
-TEST_WORKERS ?= 4
+TEST_WORKERS ?= 3
 PY := .venv/bin/python
 DEMO := runs/demo-$(shell date +%Y%m%d-%H%M%S)
 
@@ -23,7 +23,7 @@ demo: env  ## plan and simulate MLPerf's DLRM-DCNv2 on 64 H100s, train a small D
 	$(PY) run.py hydra.run.dir=$(DEMO)/trained
 	@echo 'open $(CURDIR)/$(DEMO)/simulated/report.html and $(CURDIR)/$(DEMO)/trained/report.html'
 
-test: env  ## every test but the long ones, four files at a time (TEST_WORKERS): with three, two cores waited a third of the time
+test: env  ## every test but the long ones, three files at a time (TEST_WORKERS): they fill two cores
 	$(PY) -m pytest -m 'not long' -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
 
 slowest: env  ## the slowest 200 tests with their seconds, from a whole run, into tests/slowest.tsv

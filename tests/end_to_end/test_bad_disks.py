@@ -57,7 +57,7 @@ def test_what_is_said_for_one_run_wins_over_the_environment(tmp_path: Path, cach
 
 @pytest.mark.timeout(300)
 def test_a_full_disk_and_another_one_to_go_on_with(small_disk: Path, tmp_path: Path, cache: Path) -> None:
-    given = (*words(table_file(tmp_path), steps=20), *IN_FILES)
+    given = (*words(table_file(tmp_path), steps=40), *IN_FILES)
     done = line(*given, f"sharder.scratch={small_disk}", f"hydra.run.dir={tmp_path / 'run'}", cache=cache)
     refused(done, 2, f"{small_disk}: cannot write the rows of table", "No space left on device", "sharder.scratch=DIR")
     assert os.listdir(small_disk) == [] and any((tmp_path / "run" / "checkpoints").glob("step=*"))

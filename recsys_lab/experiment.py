@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from recsys_lab.base.files import path_of
 from recsys_lab.cluster import Cluster
@@ -28,7 +28,7 @@ from recsys_lab.config.options import (
     StudyCommon,
     TrainerOptions,
 )
-from recsys_lab.config.schema import resolved, typed
+from recsys_lab.config.schema import resolved, typed, typed_keys
 from recsys_lab.data.capped import capped
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.frequencies import with_frequencies
@@ -91,7 +91,7 @@ class SharderChoice:
     @staticmethod
     def of(group: DictConfig) -> SharderChoice:
         execute = resolved(group.executor)
-        keys = typed(OmegaConf.masked_copy(group, [f.name for f in fields(SharderCommon) if f.name in group]), SharderCommon)
+        keys = typed_keys(group, SharderCommon)
         return SharderChoice(
             planner=resolved(group.planner),
             execute=execute,
@@ -279,7 +279,7 @@ class Experiment:
 def resolve(config: DictConfig) -> Experiment:
     """The experiment that a checked config (`frozen.freeze`) describes. Raises UserError for figures that cannot be."""
     model, cluster = ModelChoice.of(config.model), resolved(config.cluster)
-    simulate = typed(OmegaConf.masked_copy(config.simulate, [f.name for f in fields(SimulateOptions)]), SimulateOptions)
+    simulate = typed_keys(config.simulate, SimulateOptions)
     if simulate.full_rows_hosts is not None:
         model = model.with_share_of_rows(cluster.hosts / simulate.full_rows_hosts)
     launch = resolved(config.launcher)
@@ -310,13 +310,18 @@ def resolve(config: DictConfig) -> Experiment:
 
 def _with_batch_of_rank(simulate: SimulateOptions, ranks: int) -> SimulateOptions:
     """With a rank's part of the global batch as its batch, where one is given. Raises UserError where that is no whole number."""
-    batch = simulate.global_batch
-    if batch is None:
+    if simulate.global_batch is None:
         return simulate
+    given = f"{simulate.global_batch} for {ranks} ranks"
+    return replace(simulate, batch_size=batch_of_rank(simulate.global_batch, ranks, "simulate.global_batch", given))
+
+
+def batch_of_rank(batch: int, ranks: int, where: str, given: str) -> int:
+    """Samples of a global batch that each rank has. Raises UserError with the nearest batches where that is no whole number."""
     if batch % ranks:
-        near = " or ".join(str(n) for n in (batch // ranks * ranks, (batch // ranks + 1) * ranks) if n)
-        raise UserError("the batch does not divide", where="simulate.global_batch", given=f"{batch} for {ranks} ranks", allowed=near)
-    return replace(simulate, batch_size=batch // ranks)
+        near = [n for n in (batch // ranks * ranks, (batch // ranks + 1) * ranks) if n]
+        raise UserError("the batch does not divide", where=where, given=given, allowed=f"such as {' or '.join(map(str, near))}")
+    return batch // ranks
 
 
 def of_words(words: Sequence[str], where: str, needed: str = "one run is needed") -> Experiment:
@@ -327,7 +332,7 @@ def of_words(words: Sequence[str], where: str, needed: str = "one run is needed"
 
 def _study(group: DictConfig, name: str) -> StudyChoice:
     make = resolved(group, beside=StudyCommon)
-    common = typed(OmegaConf.masked_copy(group, [f.name for f in fields(StudyCommon)]), StudyCommon)
+    common = typed_keys(group, StudyCommon)
     apart = {"_target_", *asdict(common)}
     return StudyChoice(name, make, common, {key: value for key, value in plain(group).items() if key not in apart})
 

@@ -54,10 +54,8 @@ def schema_of(target: Callable, beside: type | None = None) -> type:
     # other parameters may name types that only a type checker imports
     own = {one.name: function.__annotations__[one.name] for one in keys if one.name in function.__annotations__}
     hints = typing.get_type_hints(types.SimpleNamespace(__annotations__=own), inspect.unwrap(function).__globals__, include_extras=True)
-    defaults = {one.name: one.default for one in dataclasses.fields(beside)} if beside else {}
-    fields: list[Any] = [
-        (name, hint, dataclasses.field(default=defaults[name])) for name, hint in (hints_of(beside) if beside else {}).items()
-    ]
+    stand_beside = dataclasses.fields(beside) if beside else ()
+    fields: list[Any] = [(one.name, hints_of(beside)[one.name], dataclasses.field(default=one.default)) for one in stand_beside]
     for key in keys:
         default: dict[str, Any] = {} if key.default is key.empty else {"default": key.default}
         if type(key.default).__hash__ is None:  # a list, which each call gets anew

@@ -145,11 +145,10 @@ def _sweep(line: arguments.Line, overrides: Sequence[Override]) -> Sweep:
     _check_sweep(overrides)
     # seeds first: every configuration runs once before any runs again
     words = sorted([*line.overrides, *line.search_path], key=lambda word: not word.startswith("seed="))
-    with hydra_errors():
-        jobs = _jobs(parsed(words))
     common = composed_sweep(words)
-    if params := _of_the_experiment(common):
-        sized.register(params, line.config_dir)
+    params = _of_the_experiment(common)
+    sized.register(params, line.config_dir)
+    with hydra_errors():
         jobs = _jobs([*params, *parsed(words)])
     folder = own_folder(common.hydra.sweep.dir, "hydra.sweep.dir")
     with read_write(common.hydra), open_dict(common.hydra):

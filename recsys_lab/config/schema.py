@@ -140,6 +140,11 @@ def typed(group: DictConfig, kind: type) -> Any:
     return checked(OmegaConf.to_container(group, resolve=True), kind, "config")
 
 
+def typed_keys(group: DictConfig, kind: type) -> Any:
+    """The keys of `group` that the frozen dataclass `kind` has, which stand beside others, as that dataclass."""
+    return typed(OmegaConf.masked_copy(group, [field.name for field in dataclasses.fields(kind) if field.name in group]), kind)
+
+
 def resolved(group: DictConfig, beside: type | None = None, where: str = "config") -> Any:
     """The `_target_` of `group` with the group's keys, typed: an instance of a dataclass, else a partial without its other arguments.
 

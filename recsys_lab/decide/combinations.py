@@ -22,7 +22,7 @@ from recsys_lab.config.options import SparseName
 from recsys_lab.decide.parallel_map import parallel_map
 from recsys_lab.decide.question import AS_SAID, ClusterAsked, Question, choices_of
 from recsys_lab.errors import UserError
-from recsys_lab.experiment import LOCAL, Experiment, of_words
+from recsys_lab.experiment import LOCAL, Experiment, batch_of_rank, of_words
 from recsys_lab.simulate import Profile
 
 #: What is priced beside the config's own choice where the user names none.
@@ -140,11 +140,8 @@ def _per_rank(cluster: ClusterAsked, words: Sequence[str], question: Question) -
     changed = any(word.lstrip("+").startswith(("cluster.", "hydra.")) for word in question.words)
     on_file = cluster.label in sized.on_file() and not changed
     devices = (built("cluster", cluster.label) if on_file else _composed(question, words).cluster).world_size
-    if question.batch % devices:
-        near = [n for n in (question.batch // devices * devices, (question.batch // devices + 1) * devices) if n]
-        given = f"{question.batch:,} samples for {devices} devices of {cluster.label}"
-        raise UserError("the batch does not divide", where="batch", given=given, allowed=f"such as {' or '.join(map(str, near))}")
-    return question.batch // devices
+    given = f"{question.batch:,} samples for {devices} devices of {cluster.label}"
+    return batch_of_rank(question.batch, devices, "batch", given)
 
 
 def _check_size(cluster: ClusterAsked, experiment: Experiment, question: Question) -> None:

@@ -120,13 +120,12 @@ def update(
     if lookups.source is not None and lookups.ids.numel() and (lookups.weights is not None or strategy != "default"):
         assert 0 <= int(lookups.source.min()) <= int(lookups.source.max()) < len(grad), "sources are rows of the gradient"
     check_strategy(strategy, weight, low, rule)
-    if rule.stochastic:
-        assert weight.dtype == torch.float16 and strategy == "default", "stochastic rounding is of FP16 rows, and PyTorch's"
-        torch_embedding.update(weight, low, state, lookups, grad, rule, squares)
-    elif rule.name in native.RULES and native_for(weight):
+    assert not rule.stochastic or (weight.dtype == torch.float16 and strategy == "default"), "stochastic rounding is of FP16, and PyTorch's"
+    has_kernel = rule.name in native.RULES and not rule.stochastic
+    if has_kernel and native_for(weight):
         parts = low is not None or STATE_OF[rule.name] == "weight"
         native.update(weight, low, state, lookups, grad, rule, squares, strategy, read_first=read_first(parts))
-    elif rule.name in native.RULES and triton_for(weight):
+    elif has_kernel and triton_for(weight):
         _triton().update(weight, low, state, lookups, grad, rule, squares)
     else:
         torch_embedding.update(weight, low, state, lookups, grad, rule, squares)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -186,28 +186,25 @@ def _row_wise_adagrad(weight: Tensor, grad: Tensor, state: dict[str, Tensor], st
     weight -= LR * grad / (total.sqrt() + EPS)[:, None]
 
 
-def _adam(weight: Tensor, grad: Tensor, state: dict[str, Tensor], step: int) -> None:
-    mean = state.setdefault("exp_avg", torch.zeros_like(weight))
-    square = state.setdefault("exp_avg_sq", torch.zeros_like(weight))
-    for row in range(len(weight)):
-        g = grad[row]
+def _moved_by_moments(grad: Tensor, state: dict[str, Tensor]) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """(row, mean, square) of each row whose gradient is not zero. Moves both."""
+    means, squares = (state.setdefault(name, torch.zeros_like(grad)) for name in ("exp_avg", "exp_avg_sq"))
+    for row, g in enumerate(grad):
         if (g == 0).all():
             continue
-        mean[row] = 0.9 * mean[row] + 0.1 * g
-        square[row] = 0.999 * square[row] + 0.001 * g**2
-        weight[row] -= LR * math.sqrt(1 - 0.999**step) / (1 - 0.9**step) * mean[row] / (square[row].sqrt() + EPS)
+        means[row] = 0.9 * means[row] + 0.1 * g
+        squares[row] = 0.999 * squares[row] + 0.001 * g**2
+        yield row, means[row], squares[row]
+
+
+def _adam(weight: Tensor, grad: Tensor, state: dict[str, Tensor], step: int) -> None:
+    for row, mean, square in _moved_by_moments(grad, state):
+        weight[row] -= LR * math.sqrt(1 - 0.999**step) / (1 - 0.9**step) * mean / (square.sqrt() + EPS)
 
 
 def _lamb(weight: Tensor, grad: Tensor, state: dict[str, Tensor], step: int) -> None:
-    mean = state.setdefault("exp_avg", torch.zeros_like(weight))
-    square = state.setdefault("exp_avg_sq", torch.zeros_like(weight))
-    for row in range(len(weight)):
-        g = grad[row]
-        if (g == 0).all():
-            continue
-        mean[row] = 0.9 * mean[row] + 0.1 * g
-        square[row] = 0.999 * square[row] + 0.001 * g**2
-        direction = mean[row] / (1 - 0.9**step) / ((square[row] / (1 - 0.999**step)).sqrt() + EPS)
+    for row, mean, square in _moved_by_moments(grad, state):
+        direction = mean / (1 - 0.9**step) / ((square / (1 - 0.999**step)).sqrt() + EPS)
         weight[row] -= LR * weight[row].norm() / direction.norm() * direction
 
 

@@ -165,13 +165,13 @@ def _study(
     draw: Callable[[Path], list[Path]],
     columns: tuple[str, ...] = ("", "GPUs", *map(str, SIZES)),
 ) -> Study:
-    told = tuple(
+    sentences = tuple(
         f"{line.what}: published {line.published:g}, ours {line.ours:.3g} (simulated, off by {_off(line.ours, line.published)})."
         for line in lines
         if line.published is not None and line.unit == "x"
     )
     table = Shown(f"{name}: {question} (simulated)", columns, tuple(rows), SETTING, columns[2:])
-    return Study(name, question, tuple(lines), tuple(statements), (*told, SIMULATED), {"found": data}, draw, table)
+    return Study(name, question, tuple(lines), tuple(statements), (*sentences, SIMULATED), {"found": data}, draw, table)
 
 
 def _draw_sizes(

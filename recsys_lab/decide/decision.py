@@ -62,7 +62,7 @@ def decide(*words: str, workers: int | None = None, progress: Progress | None = 
     Args:
         words: those of the command line, such as "cluster.reserved_memory_share=0.1".
         workers: processes that price side by side; None: one for each core.
-        progress: told how many combinations are done, and of how many.
+        progress: called with how many combinations are done, and of how many.
         keys: further words, as keywords. A list stands for its items: sharders=["torchrec", "dmt"].
 
     Returns:

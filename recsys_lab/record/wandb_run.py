@@ -148,10 +148,11 @@ def _known_ids(folder: Path) -> list[str]:
 def _refusals() -> Iterator[None]:
     """What W&B refuses as one line of ours. Its settings are a model of pydantic's, whose error is a ValueError."""
     from wandb.errors import Error
+    from wandb.sdk.lib.service.service_token import WandbServiceConnectionError
 
     try:
         yield
-    except (Error, ValueError) as error:
+    except (Error, ValueError, WandbServiceConnectionError) as error:
         message = " ".join(str(error).split())[:300]
         remedy = "mend or unset its variable WANDB_..., or use logger.mode=offline or logger=csv"
         raise UserError(f"W&B refuses: {message}", where="logger", remedy=remedy) from None

@@ -27,14 +27,20 @@ RESULT = {
 }
 
 
+#: Where W&B's client writes the address of the service that it started.
+SERVICE = "WANDB_SERVICE"
+
+
 @pytest.fixture(autouse=True)
 def not_logged_in(monkeypatch, tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
+    os.environ.pop(SERVICE, None)
     for key in [k for k in os.environ if k.startswith("WANDB_")]:
         monkeypatch.delenv(key)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("NETRC", raising=False)
-    return home
+    yield home
+    os.environ.pop(SERVICE, None)  # a later test's process would ask this one's service, which may be gone
 
 
 def run_job(folder: Path, seed: int = 7, group: str | None = None, finish: bool = True, wait_s: float = 0.0):
@@ -105,7 +111,16 @@ def test_online_without_a_login_is_refused_and_writes_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("name", "value"), [("WANDB_MODE", "nope"), ("WANDB_BASE_URL", "nope"), ("WANDB_SILENT", "nope")])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("WANDB_MODE", "nope"),
+        ("WANDB_BASE_URL", "nope"),
+        ("WANDB_SILENT", "nope"),
+        (SERVICE, "nope"),
+        (SERVICE, "3-1-unix-/tmp/no_such_socket"),  # of a process that has ended
+    ],
+)
 def test_a_variable_that_wandb_refuses_is_one_line(tmp_path, monkeypatch, name, value):
     wandb.teardown()  # a process reads its variables once
     monkeypatch.setenv(name, value)

@@ -34,6 +34,7 @@ from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.frequencies import with_frequencies
 from recsys_lab.data.labels import check_labels
 from recsys_lab.data.protocol import DataSet, Feature
+from recsys_lab.data.random_ids import open_random
 from recsys_lab.errors import UserError
 from recsys_lab.models.choice import ModelChoice, Towers
 from recsys_lab.plan import ShardingPlan
@@ -59,20 +60,25 @@ EMULATED = "emulated"  # the launcher that makes this machine the cluster that i
 
 @dataclass(frozen=True)
 class DataChoice:
-    """A data set to open, and how it is read: `batch_size` samples a step over all ranks that train here."""
+    """A data set to open, and how it is read: `batch_size` samples a step over all ranks that train here. `histories`: features that random
+    data draw for a model of histories.
+    """
 
     open: Callable[[tuple[Feature, ...] | None], OpenDataSet]
     batch_size: int
     prefetch_batches: int
     frequencies: str | None
+    histories: tuple[Feature, ...] | None = None
 
     @staticmethod
     def of(group: DictConfig, model: ModelChoice) -> DataChoice:
         """Where `model` fixes its dense features, data that are generated have as many."""
-        opener = resolved(group, beside=DataCommon)
-        if "dense_features" in opener.keywords and model.dense_features is not None:
-            opener = partial(opener, dense_features=model.dense_features)
-        return DataChoice(opener, **{f.name: group[f.name] for f in fields(DataCommon)})
+        opener, dense_features, histories = resolved(group, beside=DataCommon), model.dense_features, None
+        if opener.func is open_random and model.objective is not None and model.rows is None:
+            dense_features, histories = 0, model.histories(opener.keywords["rows_per_table"][0])
+        if "dense_features" in opener.keywords and dense_features is not None:
+            opener = partial(opener, dense_features=dense_features)
+        return DataChoice(opener, **{f.name: group[f.name] for f in fields(DataCommon)}, histories=histories)
 
 
 @dataclass(frozen=True)
@@ -196,7 +202,7 @@ class Experiment:
 
     def open_data(self, most_rows: int | None = None) -> DataSet:
         """The data set. With `most_rows`, its tables cut to so many rows. Data that are generated have what the model fixes."""
-        data_set = self.data.open(self.model.features())
+        data_set = self.data.open(self.data.histories or self.model.features())
         data = with_frequencies(data_set, self.data.frequencies) if self.data.frequencies is not None else data_set
         return data if most_rows is None else capped(data, most_rows)
 

@@ -36,14 +36,14 @@ def steps_of(found: Model, cluster: Cluster, precision: Precision, work: Workloa
     served = {"tables": names, "rows_of_rank": (looked_up,), "shards_of_rank": (1.0,)}
     lookup = Step("hybrid.lookup", "lookup", "forward", (looked_up * dim * FP32_BYTES,), **served)
     rows_out = collective(
-        "hybrid.output.all_to_all", "all_to_all", "forward", world, sent * dim * precision.forward_comm_bytes, (lookup.name,), names
+        "hybrid.output.all_to_all", "all_to_all", "forward", world, precision.forward_bytes(sent * dim, sent), (lookup.name,), names
     )
     rows_back = collective(
         "hybrid.gradient.all_to_all",
         "all_to_all",
         "backward",
         world,
-        sent * dim * precision.backward_comm_bytes,
+        precision.backward_bytes(sent * dim, sent),
         ("dense.backward",),
         names,
     )

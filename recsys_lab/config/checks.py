@@ -12,8 +12,8 @@ TRAINED = {
     "table": ("fp32", "fp16", "bf16", "bf16_master", "split_bf16", "split_bf16_8"),
     "dense": ("fp32", "bf16", "bf16_master", "split_bf16", "split_bf16_8"),
     "compute": ("fp32", "bf16"),
-    "forward_comm": ("fp32", "fp16", "bf16"),
-    "backward_comm": ("fp32", "fp16", "bf16"),
+    "forward_comm": ("fp32", "fp16", "bf16", "fp8"),
+    "backward_comm": ("fp32", "fp16", "bf16", "fp8"),
 }
 
 
@@ -56,6 +56,22 @@ def check_values(config: DictConfig) -> None:
             allowed="1 or more",
         )
     next_item = config.model.get("objective") == "next_item"
+    if next_item and config.mode in TRAINS and config.choices.get("data") == "random" and config.model.rows is None:
+        raise UserError(
+            "random histories have no next item to learn",
+            where="model.objective",
+            given="next_item with data=random",
+            allowed="click",
+            remedy="mode=simulate or data=interactions",
+        )
+    if config.simulate.full_rows_hosts is not None and config.mode in TRAINS:
+        raise UserError(
+            "it would also change the rows that train here",
+            where="simulate.full_rows_hosts",
+            given=f"{config.simulate.full_rows_hosts} with mode={config.mode}",
+            allowed="null where something trains",
+            remedy="mode=simulate or mode=plan",
+        )
     metric = trainer.early_stopping.metric
     if (trainer.early_stopping.patience or trainer.restore_best) and (metric in ("ndcg_10", "hit_rate_10")) != next_item:
         raise UserError(

@@ -38,7 +38,7 @@ from recsys_lab.executor.groups import own_group
 from recsys_lab.executor.lookup import BatchedLookup, Stores, shards_of
 from recsys_lab.executor.replicas import ReplicaGroup
 from recsys_lab.executor.table_batch import TableBatch
-from recsys_lab.executor.torch_private import OpenCollection
+from recsys_lab.executor.torch_private import OpenCollection, set_sequence_codecs, tables_of_ranks
 from recsys_lab.executor.torchrec_plan import to_torchrec
 from recsys_lab.models.table_configs import format_of, tables_of
 from recsys_lab.plan.scheme import home_scheme, known_schemes
@@ -140,6 +140,21 @@ class TorchRecPart(OpenCollection, Part):
 class ShardedRows(TorchRecPart, ShardedEmbeddingCollection):
     """A batch's output is a JaggedTensor a feature."""
 
+    def __init__(
+        self,
+        module: EmbeddingCollection,
+        params: dict[str, ParameterSharding],
+        env: ShardingEnv,
+        device: torch.device,
+        replicas: Mapping[str, ReplicaGroup],
+        formats: WireFormats,
+        *rest: Any,
+    ):
+        super().__init__(module, params, env, device, replicas, formats, *rest)
+        for sharding, exchange in zip(self.shardings, self.output_dists) if formats.scaled else ():
+            columns = {table.local_cols for of_rank in tables_of_ranks(sharding) for g in of_rank for table in g.embedding_tables}
+            set_sequence_codecs(exchange, formats.of_sequences(max(columns)))  # TorchRec's shards of a type have one width
+
 
 class ShardedBags(TorchRecPart, ShardedEmbeddingBagCollection):
     """A batch's output is a KeyedTensor."""
@@ -167,7 +182,7 @@ class ShardedBags(TorchRecPart, ShardedEmbeddingBagCollection):
         super().__init__(whole, params, env, device, replicas, formats, *rest)
         widths = {feature: config.embedding_dim for config in configs for feature in config.feature_names}
         self.__dict__["_order"] = ColumnOrder([sharding.embedding_names() for sharding in self.shardings], widths)
-        if device.type == "cpu" and word_of(POOLED_EXCHANGE) != TORCHREC:
+        if formats.scaled or (device.type == "cpu" and word_of(POOLED_EXCHANGE) != TORCHREC):
             self.output_dists[:] = [row_exchange.in_place_of(one, formats) for one in self.output_dists]
 
     def input_dist(self, ctx: EmbeddingBagCollectionContext, features: KeyedJaggedTensor) -> Awaitable[Awaitable[KJTList]]:

@@ -7,11 +7,11 @@
 | gradients that are averaged: the dense arch's, tower modules', those of rows that several ranks hold alike | `dense_comm` |
 
 Ids, lengths and sizes are integers and stay so. A sum that a collective makes (reduce-scatter, all-reduce) is made in the format that
-travels. Everything is FP32 again before anything is computed with it.
+travels, which is never FP8. Everything is FP32 again before anything is computed with it.
 
 Gradients are multiplied by 1,024 before they become FP16, and divided afterwards, as FP32. A sample's gradient is about 1 / B. FP16 loses
 bits below 6e-5 and everything below 6e-8. FP16 ends at 65,504; a gradient saturates at 64, in an average at 32 so that no sum overflows.
-BF16 has FP32's range with 8 of its 24 binary digits: it needs neither.
+BF16 has FP32's range with 8 of its 24 binary digits: it needs neither. FP8 has a scale a row.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ from recsys_lab.errors import UserError
 from recsys_lab.executor.times import waited
 from recsys_lab.executor.torch_private import average_in_cpp
 from recsys_lab.precision import Precision
+from recsys_lab.precision.policy import SCALE_BYTES, SUMMED
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+#: That rows and gradients may travel in.
+SENT = (*DTYPES, "fp8")
 GRADIENT_SCALE = 1024.0
 MOST_OF_A_MEAN = 32.0
 #: TorchRec's exchanges of rows.
@@ -61,12 +64,64 @@ class Codec(QuantizedCommCodec):
         decoded = super().decode(input_tensor, ctx)
         return decoded if self.scale == 1 else decoded / self.scale
 
+    @property
+    def of_sums(self) -> Codec:
+        """Of an exchange whose collective sums."""
+        return self
+
+    def width(self, columns: int) -> int:
+        """Elements in which a row of so many columns travels."""
+        return columns
+
     def share(self, gradients: torch.Tensor, ranks: int) -> torch.Tensor:
         """What one of so many `ranks` adds to the mean of theirs, encoded."""
         part = gradients / ranks
         if self.dtype == torch.float16:
             part.clamp_(-MOST_OF_A_MEAN / ranks, MOST_OF_A_MEAN / ranks)
         return self.encode(part)
+
+
+class ScaledRows(Codec):
+    """FP8. A row [C] travels as C bytes and its scale, an FP32 number of four more; the largest of a row is the format's largest.
+
+    Rows of samples are E4M3, gradients E5M2, as in FBGEMM's row-wise codec, which has no CPU kernel. `columns`: C of rows that come one
+    after another in a vector, as TorchRec's exchange of sequences has them; 0: rows are of a matrix.
+    """
+
+    def __init__(self, eight_bits: torch.dtype, of_sums: Codec, columns: int = 0):
+        QuantizedCommCodec.__init__(self, SparseType.FP8)
+        self.dtype, self.eight_bits, self.columns, self._of_sums = torch.uint8, eight_bits, columns, of_sums
+
+    @property
+    def of_sums(self) -> Codec:
+        return self._of_sums
+
+    def width(self, columns: int) -> int:
+        return columns and columns + SCALE_BYTES["fp8"]
+
+    def encode(self, input_tensor: torch.Tensor, ctx: Any = None) -> torch.Tensor:
+        rows = input_tensor.view(-1, self.columns) if self.columns else input_tensor
+        if not rows.shape[1]:
+            return rows.to(self.dtype)
+        scale = rows.abs().amax(1, keepdim=True) / torch.finfo(self.eight_bits).max
+        scale = scale.clamp(min=torch.finfo(torch.float32).tiny)
+        sent = torch.cat([(rows / scale).to(self.eight_bits).view(self.dtype), scale.view(self.dtype)], dim=1)
+        return sent.view(-1) if self.columns else sent
+
+    def decode(self, input_tensor: torch.Tensor, ctx: Any = None) -> torch.Tensor:
+        sent = input_tensor.view(-1, self.width(self.columns)) if self.columns else input_tensor
+        if not sent.shape[1]:
+            return sent.float()
+        columns = sent.shape[1] - SCALE_BYTES["fp8"]
+        scale = sent[:, columns:].clone(memory_format=torch.contiguous_format).view(torch.float32)  # a copy begins at a whole number
+        rows = sent[:, :columns].view(self.eight_bits).float() * scale
+        return rows.view(-1) if self.columns else rows
+
+    def calc_quantized_size(self, input_len: int, ctx: Any = None) -> int:
+        return input_len // self.columns * self.width(self.columns)
+
+    def in_a_vector(self, columns: int) -> ScaledRows:
+        return ScaledRows(self.eight_bits, self._of_sums, columns)
 
 
 @dataclass(frozen=True)
@@ -82,7 +137,20 @@ class WireFormats:
         """For TorchRec's sharded collections."""
         if self.forward.dtype == self.backward.dtype == torch.float32:
             return None
-        return {exchange.name: QuantizedCommCodecs(self.forward, self.backward) for exchange in EXCHANGES}
+        summed = QuantizedCommCodecs(self.forward.of_sums, self.backward.of_sums)
+        return {
+            exchange.name: summed if exchange == CommOp.POOLED_EMBEDDINGS_REDUCE_SCATTER else self.of_sequences(0) for exchange in EXCHANGES
+        }
+
+    @property
+    def scaled(self) -> bool:
+        """Whether rows travel with scales, which TorchRec's exchanges of pooled rows cannot: they know no rows."""
+        return isinstance(self.forward, ScaledRows) or isinstance(self.backward, ScaledRows)
+
+    def of_sequences(self, columns: int) -> QuantizedCommCodecs:
+        """For TorchRec's exchange of rows of so many columns."""
+        both = (one.in_a_vector(columns) if isinstance(one, ScaledRows) else one for one in (self.forward, self.backward))
+        return QuantizedCommCodecs(*both)
 
 
 def exact_share(ranks: int) -> bool:
@@ -97,15 +165,18 @@ def gradient_codec(name: str) -> Codec:
 def wire_formats(precision: Precision) -> WireFormats:
     """Raises UserError for a format that no exchange here has."""
     for part in ("forward_comm", "backward_comm", "dense_comm"):
-        if getattr(precision, part) not in DTYPES:
+        if getattr(precision, part) not in SENT:
             raise UserError(
                 "this executor does not send this format",
                 where=f"precision.{part}",
                 given=getattr(precision, part),
-                allowed=", ".join(DTYPES),
+                allowed=", ".join(SENT),
                 remedy="mode=simulate prices it",
             )
-    return WireFormats(Codec(precision.forward_comm), gradient_codec(precision.backward_comm), gradient_codec(precision.dense_comm))
+    fp16, bf16 = map(Codec, SUMMED["fp8"])
+    forward = ScaledRows(torch.float8_e4m3fn, fp16) if precision.forward_comm == "fp8" else Codec(precision.forward_comm)
+    backward = ScaledRows(torch.float8_e5m2, bf16) if precision.backward_comm == "fp8" else gradient_codec(precision.backward_comm)
+    return WireFormats(forward, backward, gradient_codec(precision.dense_comm))
 
 
 def average_in(module: nn.Module, codec: Codec, overlap: bool = True) -> None:

@@ -9,7 +9,7 @@ Shapes: R ranks, B samples of one rank, C columns of all ranks, O of this rank's
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -18,7 +18,7 @@ from torch import nn
 from torchrec.distributed.types import Awaitable, NoWait
 
 from recsys_lab.executor.all_to_all import PendingColumns
-from recsys_lab.executor.formats import WireFormats
+from recsys_lab.executor.formats import Codec, WireFormats
 
 
 class PooledDist(Protocol):
@@ -27,10 +27,10 @@ class PooledDist(Protocol):
     @property
     def group(self) -> dist.ProcessGroup: ...
 
-    def forward_dist(self, looked_up: torch.Tensor) -> PendingColumns:
+    def forward_dist(self, looked_up: torch.Tensor, codec: Codec) -> PendingColumns:
         """[R * B, O], rank after rank -> parts that make [B, C]."""
 
-    def backward_dist(self, grads: torch.Tensor) -> PendingColumns:
+    def backward_dist(self, grads: torch.Tensor, codec: Codec) -> PendingColumns:
         """[B, C] -> parts that make [R * B, O]."""
 
 
@@ -40,15 +40,17 @@ class ReduceScatter:
 
     group: dist.ProcessGroup
 
-    def forward_dist(self, looked_up: torch.Tensor) -> PendingColumns:
+    def forward_dist(self, looked_up: torch.Tensor, codec: Codec) -> PendingColumns:
         """[R * B, C], rank after rank -> [B, C]."""
-        output = looked_up.new_empty(len(looked_up) // self.group.size(), looked_up.shape[1])
-        return PendingColumns([dist.reduce_scatter_tensor(output, looked_up, group=self.group, async_op=True)], [output])
+        sent = codec.of_sums.encode(looked_up)
+        output = sent.new_empty(len(sent) // self.group.size(), sent.shape[1])
+        return PendingColumns([dist.reduce_scatter_tensor(output, sent, group=self.group, async_op=True)], [output], codec.of_sums)
 
-    def backward_dist(self, grads: torch.Tensor) -> PendingColumns:
+    def backward_dist(self, grads: torch.Tensor, codec: Codec) -> PendingColumns:
         """[B, C] -> [R * B, C]."""
-        output = grads.new_empty(len(grads) * self.group.size(), grads.shape[1])
-        return PendingColumns([dist.all_gather_into_tensor(output, grads, group=self.group, async_op=True)], [output])
+        sent = codec.of_sums.encode(grads)
+        output = sent.new_empty(len(sent) * self.group.size(), sent.shape[1])
+        return PendingColumns([dist.all_gather_into_tensor(output, sent, group=self.group, async_op=True)], [output], codec.of_sums)
 
 
 class PooledExchange(nn.Module):
@@ -85,7 +87,8 @@ class _PendingRows(Awaitable[torch.Tensor]):
 
     def __init__(self, exchange: PooledExchange, looked_up: torch.Tensor):
         super().__init__()
-        self.exchange, self._pending = exchange, PendingColumns([], [])
+        self.exchange = exchange
+        self._pending: PendingColumns | None = None
         self._started = _Start.apply(self, looked_up)
 
     def _wait_impl(self) -> torch.Tensor:
@@ -94,10 +97,11 @@ class _PendingRows(Awaitable[torch.Tensor]):
         return _Finish.apply(self, started)
 
     def issue(self, pending: PendingColumns) -> None:
-        self._pending = pending if self.exchange.overlap else PendingColumns([], pending.wait())
+        self._pending = pending if self.exchange.overlap else replace(pending, works=[], parts=pending.wait())
 
     def arrived(self) -> torch.Tensor:
-        pending, self._pending = self._pending, PendingColumns([], [])
+        pending, self._pending = self._pending, None
+        assert pending is not None
         return pending.joined()
 
 
@@ -106,24 +110,23 @@ class _Start(torch.autograd.Function):
     def forward(ctx, pending: _PendingRows, looked_up: torch.Tensor) -> torch.Tensor:
         ctx.pending = pending
         exchange = pending.exchange
-        pending.issue(exchange.pooled_dist.forward_dist(exchange.formats.forward.encode(looked_up.contiguous())))
+        pending.issue(exchange.pooled_dist.forward_dist(looked_up.contiguous(), exchange.formats.forward))
         return looked_up.new_zeros(1)
 
     @staticmethod
     def backward(ctx, _: torch.Tensor):
         exchange = ctx.pending.exchange
-        grads = exchange.formats.backward.decode(ctx.pending.arrived())
-        return None, grads.div_(exchange.pooled_dist.group.size())
+        return None, ctx.pending.arrived().div_(exchange.pooled_dist.group.size())
 
 
 class _Finish(torch.autograd.Function):
     @staticmethod
     def forward(ctx, pending: _PendingRows, started: torch.Tensor) -> torch.Tensor:
         ctx.pending, ctx.started = pending, started
-        return pending.exchange.formats.forward.decode(pending.arrived())
+        return pending.arrived()
 
     @staticmethod
     def backward(ctx, grads: torch.Tensor):
         exchange = ctx.pending.exchange
-        ctx.pending.issue(exchange.pooled_dist.backward_dist(exchange.formats.backward.encode(grads.contiguous())))
+        ctx.pending.issue(exchange.pooled_dist.backward_dist(grads.contiguous(), exchange.formats.backward))
         return None, torch.zeros_like(ctx.started)

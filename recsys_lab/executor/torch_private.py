@@ -19,6 +19,7 @@ from torchrec.distributed.sharding.grid_sharding import GridPooledEmbeddingDist
 from torchrec.distributed.sharding.rw_sharding import RwPooledEmbeddingDist
 from torchrec.distributed.sharding.tw_sharding import TwPooledEmbeddingDist
 from torchrec.distributed.sharding.twrw_sharding import TwRwPooledEmbeddingDist
+from torchrec.distributed.types import QuantizedCommCodecs
 
 # --- Process groups ---------------------------------------------------------------------------------------------------------------------
 
@@ -162,6 +163,12 @@ def pooled_collectives(exchange: Any) -> list[tuple[dist.ProcessGroup, list[int]
         case TwRwPooledEmbeddingDist() | GridPooledEmbeddingDist():
             return [(exchange._intra_pg, None), (exchange._cross_pg, list(exchange._dim_sum_per_node))]
     return []
+
+
+def set_sequence_codecs(exchange: Any, codecs: QuantizedCommCodecs) -> None:
+    """Has one of TorchRec's exchanges of sequences' rows, if it is one, encode them so."""
+    if hasattr(exchange, "_dist"):
+        exchange._dist._codecs = codecs
 
 
 def pooled_callbacks(exchange: Any) -> list[Callable[[torch.Tensor], torch.Tensor]]:

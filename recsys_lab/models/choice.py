@@ -122,6 +122,12 @@ class ModelChoice:
         each = zip(names, self.rows, lengths, strict=True)
         return tuple(Feature(name, rows, float(length), pooling, law=law) for name, rows, length in each)
 
+    def histories(self, items: int) -> tuple[Feature, ...]:
+        """That a model of histories reads, of so many `items`: next_item has the item after each, and one that never came."""
+        length = float(self.keys["max_length"])
+        others = {"positive": length, "negative": length} if self.objective == "next_item" else {"candidate": 1.0}
+        return tuple(Feature(name, items, each, "none", "item") for name, each in ({"item": length} | others).items())
+
     def tables(self, data: DataSet, dtype: str) -> tuple[Table, ...]:
         """The tables that features read, in the order in which they first appear.
 

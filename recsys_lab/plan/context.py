@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -24,6 +24,7 @@ LENGTH_BYTES = ELEMENT_BYTES["int32"]
 SPLIT_BYTES = ELEMENT_BYTES["int64"]
 Groups: TypeAlias = Iterable[tuple[int, ...]]
 Figures: TypeAlias = np.ndarray | float  # one a rank, or one for all
+Rows: TypeAlias = tuple[Figures, Figures]  # numbers that travel, and in how many rows, which may each have a scale
 SPLIT_ROWS = 3  # what TorchRec exchanges first, per rank: how many lengths, how many values, the batch size
 
 
@@ -126,13 +127,13 @@ class Context:
         size, compute = folded(np.atleast_1d(moved)), self.precision.compute
         return Step(name, "dense", phase, size, flops=flops, after=after, tables=self.names, number_format=compute, role=role)
 
-    def rows_there(self, kind: str, groups: Groups, sent: Figures, received: Figures | None = None, **where: Any) -> list[Step]:
+    def rows_there(self, kind: str, groups: Groups, sent: Rows, received: Rows | None = None, **where: Any) -> list[Step]:
         """Looked-up rows on their way to the ranks whose samples want them.
 
         Args:
             kind: the collective, such as "all_to_all".
             groups: the ranks of each group that exchanges.
-            sent: numbers (not bytes) of each rank.
+            sent: (numbers, rows) of each rank, not bytes.
             received: likewise; None: as many as sent.
             where: the step's `name` behind the prefix, what it is `after`, and the `tables` whose rows they are, where they are not
                 the usual.
@@ -141,15 +142,15 @@ class Context:
             The step, or nothing where each group is a single rank.
         """
         usual = {"name": f"output.{kind}", "after": (f"{self.prefix}.lookup",), "tables": self.names}
-        return self._travel("forward", self.precision.forward_comm_bytes, kind, groups, sent, received, **usual | where)
+        return self._travel("forward", self.precision.forward_bytes, kind, groups, sent, received, **usual | where)
 
-    def gradients_back(self, kind: str, groups: Groups, sent: Figures, received: Figures | None = None, **where: Any) -> list[Step]:
+    def gradients_back(self, kind: str, groups: Groups, sent: Rows, received: Rows | None = None, **where: Any) -> list[Step]:
         """The rows' gradients on their way back to the ranks that hold the rows.
 
         Args:
             kind: the collective, such as "all_to_all".
             groups: the ranks of each group that exchanges.
-            sent: numbers (not bytes) of each rank.
+            sent: (numbers, rows) of each rank, not bytes.
             received: likewise; None: as many as sent.
             where: as of `rows_there`.
 
@@ -157,13 +158,12 @@ class Context:
             The step, or nothing where each group is a single rank.
         """
         usual = {"name": f"gradient.{kind}", "after": ("dense.backward",), "tables": self.names}
-        return self._travel("backward", self.precision.backward_comm_bytes, kind, groups, sent, received, **usual | where)
+        return self._travel("backward", self.precision.backward_bytes, kind, groups, sent, received, **usual | where)
 
-    def _travel(
-        self, phase: str, element: int, kind: str, groups: Groups, sent: Figures, received: Figures | None, **where: Any
-    ) -> list[Step]:
-        name, received_bytes = f"{self.prefix}.{where['name']}", None if received is None else received * element
-        return collective(name, kind, phase, groups, sent * element, where["after"], where["tables"], received_bytes, self.role)
+    def _travel(self, phase: str, size: Callable, kind: str, groups: Groups, sent: Rows, received: Rows | None, **where: Any) -> list[Step]:
+        summed = kind in ("reduce_scatter", "all_gather")
+        name, received_bytes = f"{self.prefix}.{where['name']}", None if received is None else size(*received, summed)
+        return collective(name, kind, phase, groups, size(*sent, summed), where["after"], where["tables"], received_bytes, self.role)
 
 
 def last_of(steps: Sequence[Step], otherwise: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ It says how tables and dense weights are stored, what the dense arch computes in
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from recsys_lab.base.ranges import OneOf
 from recsys_lab.base.schema import check_fields
@@ -22,6 +22,10 @@ FORMATS: dict[str, tuple[str, ...]] = {
     "backward_comm": ("fp32", "fp16", "bf16", "fp8", "int8"),
     "dense_comm": ("fp32", "fp16", "bf16"),
 }
+#: FP8 in an exchange whose collective sums: (forward, backward), as TorchRec's codec has it.
+SUMMED = {"fp8": ("fp16", "bf16")}
+#: That travel with each row: FP8's scale, in FP32.
+SCALE_BYTES = {"fp8": 4}
 NEAREST, STOCHASTIC = ROUNDINGS = ("nearest", "stochastic")
 
 
@@ -57,14 +61,21 @@ class Precision:
                 remedy="precision=fp16_tables",
             )
 
-    @property
-    def forward_comm_bytes(self) -> int:
-        return ELEMENT_BYTES[self.forward_comm]
+    def forward_bytes(self, numbers: Any, rows: Any, summed: bool = False) -> Any:
+        """Of so many `numbers` in so many `rows` on their way to the samples. `summed`: the collective adds them up."""
+        return _wire_bytes(SUMMED.get(self.forward_comm, (self.forward_comm,))[0] if summed else self.forward_comm, numbers, rows)
 
-    @property
-    def backward_comm_bytes(self) -> int:
-        return ELEMENT_BYTES[self.backward_comm]
+    def backward_bytes(self, numbers: Any, rows: Any, summed: bool = False) -> Any:
+        """Of the gradients of so many `numbers` in so many `rows` on their way back. `summed`: on the way there they were."""
+        return _wire_bytes(SUMMED.get(self.backward_comm, (self.backward_comm,))[-1] if summed else self.backward_comm, numbers, rows)
+
+    def both_ways_bytes(self, numbers: Any, rows: Any, summed: bool = False) -> Any:
+        return self.forward_bytes(numbers, rows, summed) + self.backward_bytes(numbers, rows, summed)
 
     @property
     def dense_comm_bytes(self) -> int:
         return ELEMENT_BYTES[self.dense_comm]
+
+
+def _wire_bytes(format_name: str, numbers: Any, rows: Any) -> Any:
+    return numbers * ELEMENT_BYTES[format_name] + rows * SCALE_BYTES.get(format_name, 0)

@@ -30,6 +30,13 @@ def test_rows_follow_the_hosts_as_neo_scales() -> None:
     assert quarter == [max(round(row / 4), 1) for row in whole]
 
 
+@pytest.mark.parametrize("mode", ["auto", "train"])
+def test_rows_follow_the_hosts_only_where_nothing_trains(mode: str) -> None:
+    words = (*WORDS[1:], f"mode={mode}", "model=neo_i", "cluster=zionex_x16", "simulate.full_rows_hosts=16")
+    with pytest.raises(UserError, match="simulate.full_rows_hosts: .*would also change the rows that train here.*mode=simulate"):
+        of_words(words, "test")
+
+
 def test_a_model_whose_rows_the_data_decide_has_none_to_scale() -> None:
     with pytest.raises(UserError, match="simulate.full_rows_hosts"):
         of_words([*WORDS, "cluster=h100x64", "simulate.full_rows_hosts=8"], "test")

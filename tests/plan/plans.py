@@ -21,6 +21,7 @@ FP32 = Precision("fp32")
 COMMS = Precision("fp16_comms", forward_comm="fp16", backward_comm="bf16", dense_comm="bf16")
 #: Each kind of exchange in a format of its own size.
 UNLIKE = Precision("unlike", forward_comm="bf16", backward_comm="fp32", dense_comm="fp16")
+FP8 = Precision("fp8_comms", forward_comm="fp8", backward_comm="fp8", dense_comm="bf16")
 #: Look-ups per sample of each feature.
 LENGTHS = {"a": 1, "b": 2, "c": 3, "d": 5, "e": 1, "f": 4}
 TABLES = (

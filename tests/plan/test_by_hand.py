@@ -164,9 +164,18 @@ def test_ids_travel_behind_their_lengths_and_both_behind_their_sizes() -> None:
     assert sizes.groups == lengths.groups == ids.groups == ((0, 1),)
 
 
+def test_fp8_rows_have_a_scale_each_and_sums_have_16_bits() -> None:
+    """A byte a number and four a row; a reduce-scatter sums FP16, and the gradients behind it are BF16."""
+    own = replace(context(Placement("t", "row_wise", ())), precision=Precision("p", forward_comm="fp8", backward_comm="fp8"))
+    rows, world = (80.0, 10.0), [(0, 1)]
+    steps = [own.rows_there(kind, world, rows)[0] for kind in ("all_to_all", "scatter", "reduce_scatter")]
+    steps += [own.gradients_back(kind, world, rows)[0] for kind in ("all_to_all", "gather", "all_gather")]
+    assert [step.bytes_of_rank for step in steps] == [(120.0,), (120.0,), (160.0,)] * 2
+
+
 def test_rows_travel_as_the_precision_says() -> None:
     own = replace(context(Placement("t", "row_wise", ()), role=TIER), precision=Precision("p", forward_comm="bf16", backward_comm="fp32"))
-    (there,) = own.rows_there("all_to_all", [(0, 1)], 10.0, np.array([5.0, 15.0]))
+    (there,) = own.rows_there("all_to_all", [(0, 1)], (10.0, 1.0), (np.array([5.0, 15.0]), 1.0))
     assert (there.name, there.phase, there.bytes_of_rank, there.received_of_rank) == (
         "s.output.all_to_all",
         "forward",
@@ -174,7 +183,7 @@ def test_rows_travel_as_the_precision_says() -> None:
         (10.0, 30.0),
     )
     assert (there.after, there.tables, there.role) == (("s.lookup",), ("t",), TIER)
-    (back,) = own.gradients_back("gather", [(0, 1)], 10.0, name="other", tables=("u",))
+    (back,) = own.gradients_back("gather", [(0, 1)], (10.0, 1.0), name="other", tables=("u",))
     assert (back.name, back.phase, back.bytes_of_rank, back.after, back.tables) == (
         "s.other",
         "backward",

@@ -8,7 +8,7 @@ from recsys_lab.executor.execution import execution_of
 from recsys_lab.executor.recorded import register
 from recsys_lab.plan.explain import explain
 from recsys_lab.plan.validate import validate
-from tests.plan.plans import COMMS, SCHEMES, UNLIKE
+from tests.plan.plans import COMMS, FP8, SCHEMES, UNLIKE
 from tests.schemes.generated import all_cases, check_equality, check_plans, check_volume, planned_sequences
 
 SHAPES = [(1, 2), (2, 2), (1, 4), (4, 1)]
@@ -45,6 +45,7 @@ def test_recorded_collectives_equal_the_steps(shape: tuple[int, int]) -> None:
     check_volume(all_cases(*shape) + (planned_sequences(*shape) if shape == (2, 2) else []))
 
 
-@pytest.mark.parametrize("precision", [COMMS, UNLIKE], ids=lambda p: p.name)
+@pytest.mark.parametrize("precision", [COMMS, UNLIKE, FP8], ids=lambda p: p.name)
 def test_recorded_collectives_equal_the_steps_in_other_formats(precision) -> None:
-    check_volume(all_cases(2, 2), precision)
+    """FP8's scales count: one a row of a sequence, one a sample's pooled row of each sender."""
+    check_volume(all_cases(2, 2) + (planned_sequences(2, 2) if precision == FP8 else []), precision)

@@ -9,6 +9,7 @@ import pytest
 
 from recsys_lab.cluster import Cluster, Device, Link
 from recsys_lab.plan import Workload
+from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.precision import Precision
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.flexshard import FlexShard, Reasons, alternative_rows, sentences
@@ -23,7 +24,9 @@ FP32 = Precision("fp32")
 TABLE = Table("history", 1_000_000, 64, ("history",), "none")
 POOLED = Table("words", 50_000, 64, ("left", "right"))
 ACCESS = AccessStatistics({t.name: zipf_mandelbrot(t.rows, 1.05, 20.0).access(t.name, t.rows, 100.0, 2000) for t in (TABLE, POOLED)})
-WORKLOAD = Workload(1024, 0, 0.0, 0.0, 0.0, "sgd", "sgd", {"history": 100.0, "words": 100.0})
+WORKLOAD = Workload(
+    1024, 0, 0.0, 0.0, 0.0, "sgd", "sgd", {"history": 100.0, "words": 100.0}, access={t.name: ACCESS[t.name] for t in (TABLE, POOLED)}
+)
 CLUSTER = Cluster(
     "test",
     4,
@@ -104,6 +107,15 @@ def test_alternatives_are_the_plans_that_they_name() -> None:
     assert more.memory_bytes <= 1.1 * base.memory_bytes + 1
     one_host = {choice.name for choice in why(where=CLUSTER.reshaped(1, 8), tiers=3).alternatives}
     assert one_host == {"row-wise only", "10% more memory"}
+
+
+def test_memory_is_what_our_executor_s_model_puts_on_the_fullest_rank() -> None:
+    """By the paper's table 2 the plan takes as much as row-wise sharding; here it takes less."""
+    sharder, inputs = FlexShard(tiers=3), PlanInputs((TABLE,), ACCESS, CLUSTER, FP32, WORKLOAD)
+    plan = sharder.plan(inputs)
+    reasons = why(tiers=3)
+    assert reasons.chosen.memory_bytes == max(bytes_of_ranks(plan, WORKLOAD).totals) < reasons.alternatives[0].memory_bytes
+    assert any("less memory a rank" in line for line in sentences(reasons))
 
 
 def test_flips_are_where_planning_again_gives_something_else() -> None:

@@ -43,7 +43,10 @@ def lower(context: Context) -> tuple[list[Step], list[Step]]:
     inputs = input_distribution(
         inside, context.features * batch, context.ids_per_sample * batch, features * batch * per_host, ids * batch * per_host
     )
-    held, wanted = columns * batch * per_host, context.per_rank() + context.output_columns * batch
+    pieces = (columns > 0).astype(float)  # a rank's columns of a sample are one row
+    wanted_rows = pieces.reshape(context.plan.hosts, per_host).sum(axis=1).repeat(per_host) * batch
+    held = columns * batch * per_host, pieces * batch * per_host
+    wanted = context.per_rank() + context.output_columns * batch, wanted_rows
     forward = inside.rows_there("all_to_all", context.hosts, held, wanted)
     backward = inside.gradients_back("all_to_all", context.hosts, wanted, held)
     if context.plan.hosts > 1:

@@ -146,7 +146,9 @@ def _check(features: list[str], dense_width: int, objective: str) -> None:
             "no such choice", where="model.objective", given=objective, allowed="next_item", remedy="model=sequence tells clicks"
         )
     if dense_width:
-        raise UserError("a sequence model reads no dense values", where="model", given=f"{dense_width} dense features", allowed="0")
+        remedy = "use data=interactions or data=movielens; mode=simulate and mode=plan also take data=random"
+        given = f"{dense_width} dense features"
+        raise UserError("a sequence model reads no dense values", where="model", given=given, allowed="0", remedy=remedy)
     if missing := [name for name in ("item", *TOLD) if name not in features]:
         given = f"data with {', '.join(features)}"
         raise UserError(f"the feature {missing[0]} is needed", where="model", given=given, remedy="use data=movielens or data=interactions")

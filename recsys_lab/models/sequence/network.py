@@ -134,7 +134,9 @@ class SequenceNetwork(ClickModel):
 def _check(features: list[str], dense_width: int, objective: str, attention: str) -> None:
     """UserError for choices that cannot be, and features that they cannot read."""
     if dense_width:
-        raise UserError("a sequence model reads no dense values", where="model", given=f"{dense_width} dense features", allowed="0")
+        remedy = "use data=interactions or data=movielens; mode=simulate and mode=plan also take data=random"
+        given = f"{dense_width} dense features"
+        raise UserError("a sequence model reads no dense values", where="model", given=given, allowed="0", remedy=remedy)
     if objective == "click":
         return
     if attention != "transformer":

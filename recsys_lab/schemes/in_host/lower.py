@@ -27,8 +27,12 @@ def lower_in_host(context: Context) -> tuple[list[Step], list[Step]]:
         context, features.sum() * per_host * batch, ids_sent, features[on_rank] * context.global_batch, lookups_of_ranks(context)
     )
     of_host = columns[on_rank]  # columns that the rank's host holds
-    summed, own = of_host * hosts * batch, np.full(len(of_host), context.output_columns * batch)
-    reduced = context.rows_there("reduce_scatter", context.hosts, of_host * context.global_batch)
+    holds, samples = (columns > 0).astype(float), hosts * batch
+    summed, own = (
+        (of_host * samples, holds[on_rank] * samples),
+        (np.full(len(of_host), context.output_columns * batch), holds.sum() * batch),
+    )
+    reduced = context.rows_there("reduce_scatter", context.hosts, (of_host * context.global_batch, context.global_batch))
     spread = context.rows_there("all_to_all", context.peers, summed, own, after=last_of(reduced, f"{context.prefix}.lookup"))
     returned = context.gradients_back("all_to_all", context.peers, own, summed)
     gathered = context.gradients_back("all_gather", context.hosts, summed, after=last_of(returned, "dense.backward"))

@@ -30,14 +30,14 @@ def lower_row_blocks(context: Context) -> tuple[list[Step], list[Step]]:
 def _sums_travel(context: Context) -> tuple[list[Step], list[Step]]:
     """Pooled parts of every sample of the group, whatever its ids."""
     columns = context.output_columns
-    forward = context.rows_there("reduce_scatter", context.groups, columns * context.group_batch)
-    return forward, context.gradients_back("all_gather", context.groups, columns * context.batch)
+    forward = context.rows_there("reduce_scatter", context.groups, (columns * context.group_batch, context.group_batch))
+    return forward, context.gradients_back("all_gather", context.groups, (columns * context.batch, context.batch))
 
 
 def _rows_travel(context: Context) -> tuple[list[Step], list[Step]]:
     """A row for each look-up: D columns a look-up, which all tables of a sequence model share."""
-    dim = context.placed[0][0].dim
-    sent = lookups_of_ranks(context) * dim
-    received = np.full(len(sent), context.ids_per_sample * context.batch * dim)
+    dim, served = context.placed[0][0].dim, lookups_of_ranks(context)
+    own = np.full(len(served), context.ids_per_sample * context.batch)
+    sent, received = (served * dim, served), (own * dim, own)
     forward = context.rows_there("all_to_all", context.groups, sent, received)
     return forward, context.gradients_back("all_to_all", context.groups, received, sent)

@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from recsys_lab.plan.context import Context, collective, folded, input_distribution, iteration, last_of, lookups_of_ranks
+from recsys_lab.plan.context import Context, Rows, collective, folded, input_distribution, iteration, last_of, lookups_of_ranks
 from recsys_lab.plan.dense import activation_share, optimizer_bytes
 from recsys_lab.plan.scheme import ModuleMemory
 from recsys_lab.plan.sharding_plan import ShardingPlan
@@ -87,10 +87,18 @@ class _Volume:
         return list(self.sites.exchanges)
 
     @property
-    def of_peers(self) -> tuple[np.ndarray, np.ndarray]:
+    def of_peers(self) -> tuple[Rows, Rows]:
         """What a site's rank gives its peers, itself among them, and what it takes from all sites."""
-        everything = self.outputs[[self.sites.ranks_of(site)[0] for site in range(self.sites.count)]].sum()
-        return self.outputs * self.peer_samples, np.full(len(self.outputs), everything * self.context.batch)
+        of_sites = self.outputs[[self.sites.ranks_of(site)[0] for site in range(self.sites.count)]]
+        sent = self.outputs * self.peer_samples, (self.outputs > 0) * self.peer_samples
+        return sent, (np.full(len(self.outputs), of_sites.sum() * self.context.batch), (of_sites > 0).sum() * self.context.batch)
+
+    @property
+    def of_inside(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+        """What a rank gives the ranks of its site, of whole rows for all samples, and what it takes for its peers' samples."""
+        whole = self.whole * self.several
+        rows, samples = (whole > 0).astype(float), self.context.global_batch
+        return (whole * samples, rows * samples), (self.of_site(whole) * self.peer_samples, self.of_site(rows) * self.peer_samples)
 
     @cached_property
     def module_bytes(self) -> np.ndarray:
@@ -130,12 +138,11 @@ def _permuted(volume: _Volume, name: str, phase: str, after: str) -> list[Step]:
 
 def _inside_forward(volume: _Volume, after: tuple[str, ...]) -> list[Step]:
     context, sites_with = volume.context, volume.groups_with
-    whole = volume.whole * volume.several
-    sent, received = whole * context.global_batch, volume.of_site(whole) * volume.peer_samples
-    parts = (volume.parts + volume.counts) * volume.several * context.global_batch
+    sent, received = volume.of_inside
+    parts, samples = (volume.parts + volume.counts) * volume.several * context.global_batch, context.global_batch
     return [
-        *context.rows_there("all_to_all", sites_with(sent), sent, received, name="exchange.all_to_all", after=after),
-        *context.rows_there("reduce_scatter", sites_with(parts), parts, name="exchange.reduce_scatter", after=after),
+        *context.rows_there("all_to_all", sites_with(sent[0]), sent, received, name="exchange.all_to_all", after=after),
+        *context.rows_there("reduce_scatter", sites_with(parts), (parts, samples), name="exchange.reduce_scatter", after=after),
     ]
 
 
@@ -155,12 +162,11 @@ def _backward(volume: _Volume) -> list[Step]:
     steps = back("all_to_all", volume.peers, sent, received, name="gradient.output.all_to_all")
     steps += _module_backward(volume, last_of(steps, "dense.backward"))
     after = last_of([step for step in steps if step.role != MODULE_SYNC], "dense.backward")
-    whole = volume.whole * volume.several
-    sent, received = volume.of_site(whole) * volume.peer_samples, whole * volume.context.global_batch
+    received, sent = volume.of_inside
     parts = volume.parts * volume.several * volume.peer_samples
     inside = [
-        *back("all_to_all", sites_with(sent), sent, received, name="gradient.exchange.all_to_all", after=after),
-        *back("all_gather", sites_with(parts), parts, name="gradient.exchange.all_gather", after=after),
+        *back("all_to_all", sites_with(sent[0]), sent, received, name="gradient.exchange.all_to_all", after=after),
+        *back("all_gather", sites_with(parts), (parts, volume.peer_samples), name="gradient.exchange.all_gather", after=after),
     ]
     permuted = _permuted(volume, "towers.gradient.permute", "backward", last_of(inside, after[0])[0])
     return [*steps, *inside, *permuted]

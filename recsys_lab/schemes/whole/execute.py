@@ -20,6 +20,7 @@ import torch.distributed as dist
 from recsys_lab.executor.all_to_all import AllToAll, PendingColumns
 from recsys_lab.executor.collection import ShardedBags, run
 from recsys_lab.executor.execution import Execution, Part, Request
+from recsys_lab.executor.formats import Codec
 from recsys_lab.executor.row_exchange import PooledExchange
 from recsys_lab.executor.times import Timed
 from recsys_lab.executor.torch_private import tables_of_ranks
@@ -37,29 +38,29 @@ class Scatters:
     group: dist.ProcessGroup
     pieces: Sequence[tuple[int, int]]
 
-    def forward_dist(self, looked_up: torch.Tensor) -> PendingColumns:
+    def forward_dist(self, looked_up: torch.Tensor, codec: Codec) -> PendingColumns:
         """[R * B, O], rank after rank -> parts that make [B, C]."""
         rank, ranks = self.group.rank(), self.group.size()
         widths = [width for root, width in self.pieces if root == rank]
         own = iter(looked_up.split(widths, dim=1) if widths else ())
         works, parts = [], []
         for root, width in self.pieces:
-            parts.append(looked_up.new_empty(len(looked_up) // ranks, width))
-            chunks = list(next(own).contiguous().chunk(ranks)) if root == rank else None
+            parts.append(looked_up.new_empty(len(looked_up) // ranks, codec.width(width), dtype=codec.dtype))
+            chunks = list(codec.encode(next(own).contiguous()).chunk(ranks)) if root == rank else None
             works.append(dist.scatter(parts[-1], chunks, group=self.group, group_src=root, async_op=True))
-        return PendingColumns(works, parts)
+        return PendingColumns(works, parts, codec)
 
-    def backward_dist(self, grads: torch.Tensor) -> PendingColumns:
+    def backward_dist(self, grads: torch.Tensor, codec: Codec) -> PendingColumns:
         """[B, C] -> parts that make [R * B, O]."""
         rank, ranks = self.group.rank(), self.group.size()
         works, parts = [], []
         for (root, width), part in zip(self.pieces, grads.split([width for _, width in self.pieces], dim=1)):
             chunks = None
             if root == rank:
-                parts.append(grads.new_empty(len(grads) * ranks, width))
+                parts.append(grads.new_empty(len(grads) * ranks, codec.width(width), dtype=codec.dtype))
                 chunks = list(parts[-1].chunk(ranks))
-            works.append(dist.gather(part.contiguous(), chunks, group=self.group, group_dst=root, async_op=True))
-        return PendingColumns(works, parts or [grads.new_empty(len(grads) * ranks, 0)])
+            works.append(dist.gather(codec.encode(part.contiguous()), chunks, group=self.group, group_dst=root, async_op=True))
+        return PendingColumns(works, parts or [grads.new_empty(len(grads) * ranks, 0, dtype=codec.dtype)], codec)
 
 
 def exchange_by(embeddings: Part, request: Request) -> None:

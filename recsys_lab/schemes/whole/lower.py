@@ -23,18 +23,19 @@ def lower_whole(context: Context) -> tuple[list[Step], list[Step]]:
         """That come back for a sample: one a feature, or one a look-up of a sequence."""
         return context.access[table.name].mean_length if context.is_sequence else len(table.features)
 
-    lengths, ids, columns = context.per_rank(), context.per_rank(), context.per_rank()
+    lengths, ids, columns, rows = (context.per_rank() for _ in range(4))
     for table, placement in context.placed:
         for shard in placement.shards:
             rank = shard.ranks[0]
             lengths[rank] += len(table.features)
             ids[rank] += context.access[table.name].mean_length
             columns[rank] += vectors(table) * shard.cols
+            rows[rank] = rows[rank] + vectors(table) if context.is_sequence else 1  # a rank's pooled columns of a sample are one
     everyone = context.global_batch
     inputs = input_distribution(context, lengths.sum() * context.batch, ids.sum() * context.batch, lengths * everyone, ids * everyone)
     if context.exchange == ALL_TO_ALL:
-        sent = columns * context.global_batch
-        received = np.full(len(sent), context.batch * sum(vectors(table) * table.dim for table, _ in context.placed))
+        sent = columns * context.global_batch, rows * context.global_batch
+        received = np.full(len(columns), columns.sum() * context.batch), np.full(len(rows), rows.sum() * context.batch)
         forward = context.rows_there("all_to_all", [context.world], sent, received)
         backward = context.gradients_back("all_to_all", [context.world], received, sent)
     else:
@@ -51,10 +52,11 @@ def scattered(context: Context) -> tuple[list[Step], list[Step]]:
     forward: list[Step] = []
     backward: list[Step] = []
     for piece, root, columns, tables in _pieces(context):
-        all_rows, own_rows = context.per_rank(), np.full(context.plan.world_size, columns * context.batch)
-        all_rows[root] = columns * context.global_batch
-        forward += context.rows_there("scatter", [context.world], all_rows, own_rows, name=f"output.scatter.{piece}", tables=tables)
-        backward += context.gradients_back("gather", [context.world], own_rows, all_rows, name=f"gradient.gather.{piece}", tables=tables)
+        of_all, of_own = context.per_rank(), np.full(context.plan.world_size, float(context.batch))
+        of_all[root] = context.global_batch
+        there, here = (columns * of_all, of_all), (columns * of_own, of_own)
+        forward += context.rows_there("scatter", [context.world], there, here, name=f"output.scatter.{piece}", tables=tables)
+        backward += context.gradients_back("gather", [context.world], here, there, name=f"gradient.gather.{piece}", tables=tables)
     return forward, backward
 
 

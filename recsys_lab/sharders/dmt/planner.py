@@ -80,7 +80,6 @@ class DMT(Sharder):
         permutes = [permute for permute in PERMUTES if permute != plan.permute and sites.even]
         others += [moved_by(f"permute={permute}", replace(plan, permute=permute), inputs) for permute in permutes]
         columns = sum(len(table.features) * table.dim for table in inputs.tables)
-        both_ways_bytes = float(inputs.precision.forward_comm_bytes + inputs.precision.backward_comm_bytes)
         return Reasons(
             permute=plan.permute,
             schemes=dict(Counter(placement.scheme for placement in plan.placements)),
@@ -89,7 +88,7 @@ class DMT(Sharder):
             even=sites.even,
             chosen=moved_by("this plan", plan, inputs),
             alternatives=tuple(others),
-            flat_bytes=columns * inputs.workload.batch_size * both_ways_bytes,
+            flat_bytes=float(inputs.workload.batch_size * inputs.precision.both_ways_bytes(columns, 1)),
         )
 
 

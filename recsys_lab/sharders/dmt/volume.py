@@ -50,15 +50,11 @@ def column_shards(table: Table, length: float, shards: int, precision: Precision
     """`length`: look-ups of the table for a sample."""
     features = len(table.features)
     ids = shards * (length * ID_BYTES + features * LENGTH_BYTES)
-    return Volume(ids, features * table.dim * _both_ways(precision))
+    return Volume(ids, precision.both_ways_bytes(features * table.dim, shards))
 
 
 def row_blocks(table: Table, length: float, ranks: int, precision: Precision) -> Volume:
     """Over `ranks` of a site."""
     features = len(table.features)
     ids = length * ID_BYTES + ranks * features * LENGTH_BYTES
-    return Volume(ids, ranks * features * table.dim * _both_ways(precision))
-
-
-def _both_ways(precision: Precision) -> int:
-    return precision.forward_comm_bytes + precision.backward_comm_bytes
+    return Volume(ids, ranks * precision.both_ways_bytes(features * table.dim, 1, summed=True))

@@ -29,7 +29,7 @@ REPLICA_GRADIENT = 1.12
 @dataclass(frozen=True)
 class Setting:
     """Table 1. Sizes are of one element: stored in a table, of a looked-up row in memory, and travelling forward, backward and as a
-    replicated row's gradient. The paper has one `dtype` for all.
+    replicated row's gradient. The paper has one `dtype` for all. FP8's scale of a row is left out: nothing here depends on D.
     """
 
     hosts: int  # N
@@ -43,6 +43,7 @@ class Setting:
     forward_bytes: int = 4
     backward_bytes: int = 4
     gradient_bytes: int = 4
+    summed_bytes: int = 8  # both ways, of a number that a collective sums
 
     @property
     def world_size(self) -> int:  # U
@@ -75,9 +76,10 @@ def setting_of(
         Bandwidths.of(cluster, bandwidths),
         *multipliers,
         dtype_bytes=stored,
-        forward_bytes=precision.forward_comm_bytes,
-        backward_bytes=precision.backward_comm_bytes,
+        forward_bytes=precision.forward_bytes(1, 0),
+        backward_bytes=precision.backward_bytes(1, 0),
         gradient_bytes=gradient,
+        summed_bytes=precision.both_ways_bytes(1, 0, summed=True),
     )
 
 

@@ -14,7 +14,7 @@ from recsys_lab.base.schema import check_fields
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.plan import Placement, ShardingPlan
-from recsys_lab.plan.memory import check_fits
+from recsys_lab.plan.memory import bytes_of_ranks, check_fits
 from recsys_lab.plan.tiers import tier_rows
 from recsys_lab.schemes.tiers.placement import FLEXSHARD, in_tiers
 from recsys_lab.sharders.base import PlanInputs, Sharder
@@ -113,7 +113,9 @@ class FlexShard(Sharder):
         split, three = self._split(trade), self._has_middle_tier(trade)
 
         def choice(name: str, splits: Sequence[Split]) -> Choice:
-            return choice_of(name, tables, inputs.access, splits, trade)
+            placed = {t.name: _place(t, split, inputs.cluster) for t, split in zip(tables, splits)}
+            so_split = replace(plan, placements=tuple(placed.get(p.table, p) for p in plan.placements))
+            return choice_of(name, tables, inputs.access, splits, trade, max(bytes_of_ranks(so_split, inputs.workload).totals))
 
         def other(name: str, **changes: Any) -> Choice:
             return choice(name, self._parts(trade, replace(self, **changes)._split(trade), tables))

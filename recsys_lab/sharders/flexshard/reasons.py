@@ -13,12 +13,13 @@ from recsys_lab.units import human_bytes
 
 #: What decides a boundary behind the last row.
 ALL_ROWS = "there are no more rows"
-#: Of `alternative_rows`. Memory and time are simulated: of the tables that are placed by row, on one rank, in one iteration.
+#: Of `alternative_rows`. Time is simulated: of the tables that are placed by row, on one rank, in one iteration. Memory is what the plan
+#: puts on the fullest rank (recsys_lab.plan.memory).
 #: `per host`: host-sharded rows; `global`: the share of look-ups that the exchange between all ranks has.
 COLUMNS = ("plan", "replicated", "per host", "memory", "ms", "global")
 NOTE = (
-    "replicated, per host: rows of these tiers; memory: of a rank; ms: of exchange in an iteration; global: the share of look-ups that go "
-    "through the exchange between all ranks."
+    "replicated, per host: rows of these tiers; memory: of the fullest rank, as our executor has it, not by the paper's table 2; ms: of "
+    "exchange in an iteration; global: the share of look-ups that go through the exchange between all ranks."
 )
 TIER_WORDS = {REPLICATED: "replicated", HOST_SHARDED: "host-sharded", ROW_SHARDED: "row-sharded"}
 
@@ -36,7 +37,9 @@ class Boundary:
 
 @dataclass(frozen=True)
 class Choice:
-    """What the tables that are placed by row cost a rank in an iteration, by the cost model: simulated, not measured."""
+    """What the tables that are placed by row cost a rank in an iteration, by the cost model: simulated, not measured. `memory_bytes`: all
+    that the fullest rank holds, with the dense arch.
+    """
 
     name: str
     replicated: int
@@ -135,7 +138,7 @@ def _change(now: float, baseline: float) -> str:
 
 def _memory(more_bytes: float) -> str:
     if abs(more_bytes) < 1e5:
-        return "the same memory by table 2"
+        return "the same memory"
     return f"{human_bytes(abs(more_bytes))} {'more' if more_bytes > 0 else 'less'} memory a rank"
 
 

@@ -43,12 +43,14 @@ def _pooled(costs: Costs, table: Table, tier: str, setting: Setting) -> Costs:
     return replace(
         costs,
         dynamic_memory_bytes=(1 + holders) * own * setting.buffer_bytes,
-        dynamic_communication_ms=transfer_ms(holders * own * (setting.forward_bytes + setting.backward_bytes), bandwidth),
+        dynamic_communication_ms=transfer_ms(holders * own * setting.summed_bytes, bandwidth),
     )
 
 
-def choice_of(name: str, tables: Sequence[Table], access: AccessStatistics, splits: Sequence[Split], trade: Trade) -> Choice:
-    """What all of `tables` cost a rank with these `splits`, one a table."""
+def choice_of(
+    name: str, tables: Sequence[Table], access: AccessStatistics, splits: Sequence[Split], trade: Trade, memory_bytes: float
+) -> Choice:
+    """What all of `tables` cost a rank with these `splits`, one a table. `memory_bytes`: of the fullest rank, as our executor has it."""
     costs, look_ups, exchanged = Costs(), 0.0, 0.0
     for table, split in zip(tables, splits):
         costs = sum(table_costs(table, access[table.name], split, trade.setting).values(), costs)
@@ -57,4 +59,4 @@ def choice_of(name: str, tables: Sequence[Table], access: AccessStatistics, spli
     replicated, in_host = sum(split.replicated for split in splits), sum(split.in_host for split in splits)
     others = trade.rows.total - replicated - in_host
     share = exchanged / look_ups if look_ups else 0.0
-    return Choice(name, replicated, in_host, others, float(costs.memory_bytes), float(costs.communication_ms), share)
+    return Choice(name, replicated, in_host, others, float(memory_bytes), float(costs.communication_ms), share)

@@ -61,11 +61,6 @@ class Setting:
     batch_size: int
     weights: Weights
 
-    @property
-    def both_ways_bytes(self) -> float:
-        """Of a number that travels forward, and of its gradient."""
-        return self.precision.forward_comm_bytes + self.precision.backward_comm_bytes
-
     def vectors(self, table: Table) -> float:
         """That a sample has from the table: one a feature, or one a look-up of a sequence."""
         return self.access[table.name].mean_length if table.pooling == "none" else len(table.features)
@@ -89,12 +84,13 @@ def cost_of_shard(table: Table, scheme: str, rows: float, cols: float, setting: 
         return _within_hosts(table, rows, cols, setting)
     looked_up = ranks * batch * length * rows
     ids = looked_up * ID_BYTES + ranks * batch * len(table.features) * LENGTH_BYTES
-    vectors = ranks * batch * setting.vectors(table) * cols * setting.both_ways_bytes  # of the samples of all ranks
+    of_all, both_ways = ranks * batch * setting.vectors(table), setting.precision.both_ways_bytes  # of the samples of all ranks
+    vectors, summed = both_ways(of_all * cols, of_all), both_ways(of_all * cols, of_all, summed=True)
     moved = all_to_all_ms(ids, setting.cluster) + latency_ms(setting.cluster)
     if scheme == ROW_WISE and table.pooling != "none":  # each rank has a partial sum of every sample: ReduceScatter, AllGather
-        moved += ring_ms(vectors, setting.cluster)
+        moved += ring_ms(summed, setting.cluster)
     elif scheme in (TABLE_ROW_WISE, GRID_SHARD):  # partial sums within the host, then those of its peers' samples to each peer
-        moved += in_host_ms(vectors, setting.cluster) + peers_ms(vectors / setting.cluster.ranks_per_host, setting.cluster)
+        moved += in_host_ms(summed, setting.cluster) + peers_ms(vectors / setting.cluster.ranks_per_host, setting.cluster)
     else:
         moved += all_to_all_ms(vectors * (rows if scheme == ROW_WISE else 1.0), setting.cluster)
     return Cost(moved, _read_ms(looked_up * cols * element, setting.cluster))
@@ -106,7 +102,8 @@ def _within_hosts(table: Table, rows: float, cols: float, setting: Setting) -> C
     samples = cluster.ranks_per_host * setting.batch_size
     looked_up, held = samples * setting.access[table.name].mean_length * rows, table.rows * rows
     ids = looked_up * ID_BYTES + samples * len(table.features) * LENGTH_BYTES
-    vectors = samples * setting.vectors(table) * cols * setting.both_ways_bytes
+    of_all = samples * setting.vectors(table)
+    vectors = precision.both_ways_bytes(of_all * cols, of_all, summed=table.pooling != "none")
     near = (cluster.ranks_per_host - 1) / cluster.ranks_per_host
     if table.pooling == "none":  # all-to-all, as the ids
         moved = transfer_ms(near * (ids + vectors * rows), cluster.intra_host.bandwidth_gb_s)

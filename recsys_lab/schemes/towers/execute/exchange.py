@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from recsys_lab.executor.all_to_all import AllToAll
-from recsys_lab.executor.formats import WireFormats
+from recsys_lab.executor.formats import Codec, WireFormats
 from recsys_lab.schemes.towers.layout import Layout
 
 
@@ -48,13 +48,13 @@ class InsideSite(torch.autograd.Function):
     @staticmethod
     def forward(ctx, inside: Inside, rows: torch.Tensor, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         ctx.inside, whole, codec = inside, inside.whole, inside.formats.forward
-        pending = whole.forward_dist(codec.encode(rows[:, : whole.own].contiguous()))
-        summed = rows.new_empty(len(rows) // len(whole.columns), inside.parts + inside.counts, dtype=codec.dtype)
+        pending, of_sums = whole.forward_dist(rows[:, : whole.own].contiguous(), codec), codec.of_sums
+        summed = rows.new_empty(len(rows) // len(whole.columns), inside.parts + inside.counts, dtype=of_sums.dtype)
         if inside.parts:
-            parts = codec.encode(torch.cat([rows[:, whole.own :], counts], dim=1))
+            parts = of_sums.encode(torch.cat([rows[:, whole.own :], counts], dim=1))
             pending.works.append(dist.reduce_scatter_tensor(summed, parts, group=whole.group, async_op=True))
-        arrived = codec.decode(pending.joined())
-        parts, lengths = codec.decode(summed).split([inside.parts, inside.counts], dim=1)
+        arrived = pending.joined()
+        parts, lengths = of_sums.decode(summed).split([inside.parts, inside.counts], dim=1)
         ctx.mark_non_differentiable(lengths)
         return arrived, parts, lengths
 
@@ -62,12 +62,12 @@ class InsideSite(torch.autograd.Function):
     def backward(ctx, grad_whole: torch.Tensor, grad_parts: torch.Tensor, _: torch.Tensor):
         inside, whole, codec = ctx.inside, ctx.inside.whole, ctx.inside.formats.backward
         ranks = len(whole.columns)
-        pending = whole.backward_dist(codec.encode(grad_whole / ranks))
-        parts = grad_parts.new_empty(ranks * len(grad_parts), inside.parts, dtype=codec.dtype)
+        pending, of_sums = whole.backward_dist(grad_whole / ranks, codec), codec.of_sums
+        parts = grad_parts.new_empty(ranks * len(grad_parts), inside.parts, dtype=of_sums.dtype)
         if inside.parts:
-            own_parts = codec.encode((grad_parts / ranks).contiguous())
+            own_parts = of_sums.encode((grad_parts / ranks).contiguous())
             pending.works.append(dist.all_gather_into_tensor(parts, own_parts, group=whole.group, async_op=True))
-        return None, torch.cat([codec.decode(pending.joined()), codec.decode(parts)], dim=1), None
+        return None, torch.cat([pending.joined(), of_sums.decode(parts)], dim=1), None
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ class Peers(AllToAll):
     def receivers(self) -> int:
         return sum(self.serves)
 
-    def _even(self, samples: int) -> list[int]:
-        return [samples * self.width * serves for serves in self.serves]
+    def _even(self, samples: int, codec: Codec) -> list[int]:
+        return [samples * codec.width(self.width) * serves for serves in self.serves]
 
 
 def peers_of(layout: Layout, group: dist.ProcessGroup, outputs: Sequence[int]) -> Peers:
@@ -109,8 +109,7 @@ class BetweenPeers(torch.autograd.Function):
     @staticmethod
     def forward(ctx, peers: Peers, rows: torch.Tensor, formats: WireFormats) -> tuple[torch.Tensor, ...]:
         ctx.peers, ctx.codec = peers, formats.backward
-        arrived = peers.forward_dist(formats.forward.encode(rows.contiguous())).wait()
-        return tuple(formats.forward.decode(part) for part in arrived)
+        return tuple(peers.forward_dist(rows.contiguous(), formats.forward).decoded())
 
     @staticmethod
     def backward(ctx, *grads: torch.Tensor):
@@ -119,4 +118,4 @@ class BetweenPeers(torch.autograd.Function):
             joined = torch.cat(grads, dim=1).div_(sharing[0])
         else:
             joined = torch.cat([grad / ranks for grad, ranks in zip(grads, sharing, strict=True)], dim=1)
-        return None, ctx.codec.decode(ctx.peers.backward_dist(ctx.codec.encode(joined)).joined()), None
+        return None, ctx.peers.backward_dist(joined, ctx.codec).joined(), None

@@ -139,7 +139,10 @@ def committed_verdicts(paper: str) -> dict[str, Any]:
 
 
 def record_verdicts(runs: Path) -> list[Path]:
-    """Writes experiments/PAPER/verdicts.json again from the results in `runs`. What was not run here keeps what it says."""
+    """Writes experiments/PAPER/verdicts.json again from the results in `runs`. What was not run here keeps what it says.
+
+    `root`, a study's folder of data, becomes DIR: it says nothing elsewhere.
+    """
     files = []
     for paper in papers():
         verdicts = committed_verdicts(paper.name)
@@ -147,8 +150,9 @@ def record_verdicts(runs: Path) -> list[Path]:
             result = known(item, runs)
             if result.folder is not None and result.state != FAILED:
                 verdict = {"state": result.state, "verdict": result.sentence.removesuffix(item.why).rstrip(), "figures": result.figures}
-                how = {"origins": result.origins, "options": result.options, "seconds": result.seconds}
-                verdicts[item.name] = verdict | how | {"command": command_of(item.id, result.options or {})}
+                options = {key: "DIR" if key == "root" else value for key, value in (result.options or {}).items()}
+                how = {"origins": result.origins, "options": options, "seconds": result.seconds}
+                verdicts[item.name] = verdict | how | {"command": command_of(item.id, options)}
         order = [item.name for item in paper.items if item.name in verdicts]
         if order:
             files.append(write_json(EXPERIMENTS / paper.name / VERDICTS_FILE, {name: verdicts[name] for name in order}))

@@ -118,16 +118,32 @@ def test_frappe_keeps_only_runs_of_its_own_config(tmp_path: Path, capsys: pytest
         assert says in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("table", ["table3", "table4", "table5"])
+@pytest.mark.parametrize("table", ["table3", "table4", "table5", "table6"])
 def test_auc_s_lines_are_the_table_s_rows(table: str) -> None:
     """On Criteo's log the paper's recipe and widths; elsewhere narrower vectors, in proportion. Every line is one of run.py."""
     rows = auc.rows_of(table)
     assert not rows[0].get("towers") and len(rows) == len(complexity.published()[table]) + (table == "table5")
     paper = [command_line.read([*auc.words_of("criteo", row), "data.root=."]).config for row in rows]
     assert all(c is not None and c.data.batch_size == 131072 and c.trainer.max_epochs == 1 for c in paper)
+    assert not any(c.model.rows for c in paper if c), "the log decides the tables"
     if table == "table5":
         small = [command_line.read([*auc.words_of("criteo_8k", row), "data.root=."]).config for row in rows[1:]]
         assert [c.model.tower.dim for c in paper[1:] if c] == [64, 32, 16, 8] and [c.model.tower.dim for c in small if c] == [8, 4, 2, 1]
+        assert not any(c.model.rows for c in small if c)
+    if table == "table6":
+        towers = [c.sharder.towers.strategy for c in paper if c and "towers" in c.sharder]
+        assert towers == ["strided", "coherent", "diverse"] * 2
+        assert [c.optimizer.dense.lr for c in paper if c] == [2e-3] * 4 + [1e-3] * 4
+
+
+def test_found_towers_are_compared_with_strided_ones() -> None:
+    rows = auc.rows_of("table6")[:4]
+    found = {row["what"]: [0.7 + 0.01 * number + 0.001 * seed for seed in range(6)] for number, row in enumerate(rows)}
+    study = auc.compared("auc", "criteo_8k", rows, found)
+    assert [base["what"] if (base := auc.base_of(row, rows)) else None for row in rows] == [None, "DCN", "naive 8T-DCN", "naive 8T-DCN"]
+    assert [holds for _, holds in study.statements] == [True] * 3 and study.lines[-1].ours == pytest.approx(0.02)
+    same = auc.compared("auc", "criteo_8k", rows, dict.fromkeys(found, found["DCN"]))
+    assert [holds for _, holds in same.statements] == [True, False, False]
 
 
 def test_auc_is_compared_with_the_paper_s_on_its_data_alone() -> None:

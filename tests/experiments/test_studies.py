@@ -211,10 +211,12 @@ def test_what_was_run_can_be_recorded_for_those_who_have_not_run_it(tmp_path: Pa
     item, folder = item_of("flexshard/table5"), tmp_path / "2026-01-01_00-00-00_flexshard_table5"
     folder.mkdir()
     verdict = {"state": "reproduced", "sentence": "Reproduced: so.", "why": None}
-    record = {"verdict": verdict, "origins": ["fitted"], "seconds": 1.0, "code": "another", "options": {}}
+    record = {"verdict": verdict, "origins": ["fitted"], "seconds": 1.0, "code": "another", "options": {"root": str(tmp_path)}}
     (folder / "result.json").write_text(json.dumps({"study": record}))
     assert [path.parent.name for path in results.record_verdicts(tmp_path)] == ["flexshard"]
-    assert list(results.committed_verdicts("flexshard")) == ["table5"]
+    committed = results.committed_verdicts("flexshard")
+    assert list(committed) == ["table5"] and committed["table5"]["options"] == {"root": "DIR"}
+    assert committed["table5"]["command"] == "python run.py experiment=flexshard/table5 study.root=DIR"
     elsewhere = results.known(item, tmp_path / "nothing")
     assert (elsewhere.state, elsewhere.sentence, elsewhere.folder) == ("reproduced", "Reproduced: so.", None)
     assert results.known(item_of("flexshard/table6"), tmp_path / "nothing").state == "not_run"

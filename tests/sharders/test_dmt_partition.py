@@ -19,7 +19,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.sharders.dmt import TowerOptions
 from recsys_lab.sharders.dmt.affinity import affinity, coordinates, distances
 from recsys_lab.sharders.dmt.names import ABSOLUTES
-from recsys_lab.sharders.dmt.partition import SEEDS, balanced_groups, shares, size_bounds, strided
+from recsys_lab.sharders.dmt.partition import SEEDS, balanced_groups, dealt, shares, size_bounds, strided
 from recsys_lab.sharders.dmt.partition_file import Partition, adjusted_rand_index, load_partition
 from recsys_lab.tables import Table
 from tests.simulate.clusters import cluster
@@ -171,6 +171,34 @@ def test_strided_is_the_papers_example() -> None:
     assert strided(26, 8) == [[0, 8, 16, 24], [1, 9, 17, 25], *([i, i + 8, i + 16] for i in range(2, 8))]
 
 
+def test_tables_are_dealt_by_weight_in_rounds() -> None:
+    """(bytes, work) of each: the heaviest of a round goes to the lightest tower, by whichever of the two is more there."""
+    assert dealt([(9, 1), (1, 1), (8, 1), (2, 1), (3, 1), (4, 1)], 2) == [[0, 3, 4], [1, 2, 5]]  # 14 and 13 of 27 bytes
+    assert dealt([(1, 1), (1, 7), (1, 1), (1, 4)], 2) == [[1, 2], [0, 3]]
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=40), st.data())
+def test_dealt_towers_differ_by_one_table(loads: list[tuple[float, float]], data: st.DataObject) -> None:
+    groups = data.draw(st.integers(1, len(loads)))
+    members = dealt(loads, groups)
+    assert sorted(at for group in members for at in group) == list(range(len(loads)))
+    assert max(map(len, members)) - min(map(len, members)) <= 1
+    bytes_alone = dealt([(size, 0.0) for size, _ in loads], groups)
+    weights = [sum(loads[at][0] for at in group) for group in bytes_alone]
+    assert max(weights) <= min(weights) + max(size for size, _ in loads) + 1e-9
+
+
+def test_weighted_towers_are_evener_than_strided_ones_on_criteos_tables() -> None:
+    """Of four towers the fullest has 49 in place of 69 million rows, and each has as many tables as a strided one."""
+    rows = [45833188, 36746, 17245, 7413, 20243, 3, 7114, 1441, 62, 29275261, 1572176, 345138, 10]
+    rows += [2209, 11267, 128, 4, 974, 14, 48937457, 11316796, 40094537, 452104, 12606, 104, 35]
+    tables = tuple(Table(f"t{n}", count, 128, (f"f{n}",)) for n, count in enumerate(rows))
+    towers = {s: TowerOptions(count=4, strategy=s).towers(tables, cluster(4, 2)) for s in ("strided", "weighted")}
+    fullest = {s: max(sum(rows[int(f[1:])] for f in tower) for tower in each) for s, each in towers.items()}
+    assert sorted(map(len, towers["weighted"])) == sorted(map(len, towers["strided"]))
+    assert fullest == {"strided": 69_409_765, "weighted": 49_297_524}
+
+
 def test_groups_are_divided_apart_by_their_share() -> None:
     """XLRM's 32 item, 48 user and 16 item-user features in the paper's 16 towers: 5, 8 and 3 of them."""
     names = [f"{group}_{i}" for group, count in (("item", 32), ("user", 48), ("item_user", 16)) for i in range(count)]
@@ -223,6 +251,9 @@ def test_towers_that_share_hosts_unevenly_are_dealt_by_weight() -> None:
     tables = tuple(Table(f"t{i}", rows, 4, (f"f{i}",)) for i, rows in enumerate((10, 90, 40)))
     assert TowerOptions(count=3).towers(tables, cluster(4, 2))[0] == ("f1",)
     assert TowerOptions(count=3).towers(tables, cluster(2, 2)) == (("f0",), ("f2",), ("f1",))  # the first host has two
+    four = tuple(Table(f"t{i}", rows, 4, (f"f{i}",)) for i, rows in enumerate((90, 80, 40, 10)))  # two on each host
+    assert TowerOptions(count=4).towers(four, cluster(2, 2)) == (("f0",), ("f3",), ("f1",), ("f2",))
+    assert TowerOptions(count=4).towers(four, cluster(1, 2)) == (("f0",), ("f1",), ("f2",), ("f3",))  # all on one host
 
 
 @pytest.mark.parametrize(

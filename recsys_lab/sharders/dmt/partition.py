@@ -27,6 +27,24 @@ def strided(items: int, groups: int) -> list[list[int]]:
     return [list(range(group, items, groups)) for group in range(groups)]
 
 
+def dealt(loads: Sequence[Sequence[float]], groups: int) -> list[list[int]]:
+    """Items in rounds of falling load, the heaviest of a round to the lightest group, so that sizes differ by one at most.
+
+    `loads` [F, n]: what each item takes of n things, such as bytes and look-ups. A load is the largest share of any; all settle ties.
+    """
+    check_count(len(loads), groups)
+    items = np.asarray(loads, np.float64)
+    items = items / np.maximum(items.sum(axis=0), np.finfo(np.float64).tiny)
+    order, filled = np.lexsort((-items.sum(axis=1), -items.max(axis=1))), np.zeros((groups, items.shape[1]))
+    members: list[list[int]] = [[] for _ in range(groups)]
+    for start in range(0, len(order), groups):
+        lightest = np.lexsort((filled.sum(axis=1), filled.max(axis=1)))
+        for group, item in zip(lightest, order[start : start + groups]):
+            members[group].append(int(item))
+            filled[group] += items[item]
+    return [sorted(group) for group in members]
+
+
 def in_groups(
     groups: Sequence[Sequence[int]], towers: int, divide: Callable[[Sequence[int], int], Sequence[Sequence[int]]]
 ) -> list[list[int]]:

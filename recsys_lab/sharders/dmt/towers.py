@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +14,8 @@ from recsys_lab.base.ranges import Count, OneOf
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import UserError
 from recsys_lab.schemes.towers.sites import Sites, sites_of
-from recsys_lab.sharders.dmt.names import ABSOLUTES, OF_MEAN, STRATEGIES, STRIDED
-from recsys_lab.sharders.dmt.partition import in_groups, strided
+from recsys_lab.sharders.dmt.names import ABSOLUTES, OF_MEAN, STRATEGIES, STRIDED, WEIGHTED
+from recsys_lab.sharders.dmt.partition import dealt, in_groups, strided
 from recsys_lab.sharders.dmt.partition_file import load_partition
 from recsys_lab.tables import Table
 
@@ -27,8 +28,9 @@ class TowerOptions:
     """`count`: T; null: as many as `partition` has, else as the cluster has hosts, or fewer where there are fewer tables.
 
     `partition`: a file of `python -m recsys_lab partition`; null: by `strategy`.
-    `strategy`: strided puts table i in tower i modulo T, the paper's naive assignment (5.2.3). coherent and diverse put features that are
-    alike together or apart (3.3), as a short training of the model on the data finds them: `probe_steps` batches, in one process.
+    `strategy`: strided puts table i in tower i modulo T, the paper's naive assignment (5.2.3). weighted deals as many tables to each tower
+    by their bytes and columns, the heaviest first. coherent and diverse put features that are alike together or apart (3.3), as a short
+    training of the model on the data finds them: `probe_steps` batches, in one process.
     `absolute`: of_mean has the affinity of the paper, the absolute value of a mean cosine; of_samples takes it of each sample first.
     `groups`: patterns of feature names. Tables are first divided by the first pattern that they fit, each group by its own share of the
     towers, as the paper's XLRM by item, user and both; the others are a group of their own.
@@ -36,7 +38,7 @@ class TowerOptions:
 
     count: Count | None = None
     partition: str | None = None
-    strategy: Annotated[str, OneOf((STRIDED, *STRATEGIES))] = STRIDED
+    strategy: Annotated[str, OneOf((STRIDED, WEIGHTED, *STRATEGIES))] = STRIDED
     probe_steps: Count = 500
     absolute: Annotated[str, OneOf(ABSOLUTES)] = OF_MEAN
     groups: list[str] | None = None
@@ -44,7 +46,7 @@ class TowerOptions:
     @property
     def probes(self) -> bool:
         """Whether towers are those that a short training finds."""
-        return self.partition is None and self.strategy != STRIDED
+        return self.partition is None and self.strategy in STRATEGIES
 
     def count_of(self, tables: Sequence[Table], cluster: Cluster) -> int:
         """T, where no file decides. Raises UserError where there are more towers than tables."""
@@ -67,26 +69,30 @@ class TowerOptions:
     def towers(self, tables: Sequence[Table], cluster: Cluster, found: Towers = ()) -> Towers:
         """T groups of feature names. A table's features are all in one tower. `found`: those of a short training, where it `probes`.
 
-        Where hosts hold unlike numbers of towers, or towers lie on unlike numbers of hosts, towers are numbered so that hosts have like
-        shares. Raises UserError where T towers cannot share the hosts, and where there are more towers than tables. So does a partition
-        with other features.
+        Where hosts hold several towers, or towers lie on unlike numbers of hosts, towers are numbered so that hosts have like shares.
+
+        Raises UserError where T towers cannot share the hosts, and where there are more towers than tables. So does a partition with other
+        features.
         """
         if self.partition is not None:
             towers = _read(path_of(self.partition, f"{KEY}.partition"), tables, self.count)
         else:
             count = self.count_of(tables, cluster)
-            members = in_groups(self.groups_of(tables), count, lambda group, towers: strided(len(group), towers))
-            towers = found or features_of(tables, members)
+            towers = found or features_of(tables, in_groups(self.groups_of(tables), count, partial(self._divided, tables)))
         return balanced(towers, tables, sites_of(len(towers), cluster.hosts, cluster.ranks_per_host))
+
+    def _divided(self, tables: Sequence[Table], group: Sequence[int], towers: int) -> list[list[int]]:
+        """Positions in `group`, tables by number, without a training."""
+        if self.strategy == WEIGHTED:
+            return dealt([(tables[at].weight_bytes, len(tables[at].features) * tables[at].dim) for at in group], towers)
+        return strided(len(group), towers)
 
 
 def balanced(towers: Towers, tables: Sequence[Table], sites: Sites) -> Towers:
-    """`towers` in the order in which unlike sites have like shares of bytes and of looked-up columns; as they are where sites are alike.
+    """`towers` in the order in which sites have like shares of bytes and of looked-up columns; as they are where that is no better.
 
     The heaviest first: to the site that then has least for each host, of such with like shares to the one that takes fewest.
     """
-    if len(set(zip(sites.hosts, sites.towers))) == 1:
-        return towers
     size = {feature: table.weight_bytes / len(table.features) for table in tables for feature in table.features}
     columns = {feature: table.dim for table in tables for feature in table.features}
     all_bytes, all_columns = sum(size.values()), sum(columns.values())
@@ -98,7 +104,9 @@ def balanced(towers: Towers, tables: Sequence[Table], sites: Sites) -> Towers:
         site = min(open_to, key=lambda site: ((filled[site] + share[tower]) / sites.hosts[site], sites.towers[site], site))
         members[site].append(tower)
         filled[site] += share[tower]
-    return tuple(tower for site in members for tower in site)
+    as_given = [sum(share[towers[t]] for t in sites.towers_of(site)) for site in range(sites.count)]
+    fullest, before = (max(f / hosts for f, hosts in zip(each, sites.hosts)) for each in (filled, as_given))
+    return tuple(tower for site in members for tower in site) if fullest < before * (1 - 1e-9) else towers
 
 
 def most_towers(tables: int, hosts: int) -> int:

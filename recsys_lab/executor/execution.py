@@ -58,8 +58,9 @@ class Request:
 
     @property
     def stores(self) -> dict[str, Store]:
-        """By table, of those that have a cache."""
-        return {p.table: p.store for _, p in self.placed if p.store is not None and p.store.kind != HOST}
+        """By table, of those whose rows are not with the others. A CPU's memory is its host's."""
+        on_cpu = self.device.type == "cpu"
+        return {p.table: p.store for _, p in self.placed if p.store is not None and not (on_cpu and p.store.kind == HOST)}
 
     @property
     def placed(self) -> list[tuple[Table, Placement]]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 #: memory. disk_cached: rows are in files on a disk, with a cache in memory.
 HOST, HOST_CACHED, DISK_CACHED = "host", "host_cached", "disk_cached"
 STORES = (HOST, HOST_CACHED, DISK_CACHED)
+CACHED = (HOST_CACHED, DISK_CACHED)
 #: The row read in fewest batches, or the one read longest ago.
 LFU, LRU = "lfu", "lru"
 POLICIES = (LFU, LRU)

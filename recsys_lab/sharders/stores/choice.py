@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -68,6 +69,23 @@ def with_caches(
     cached_plan = replace(plan, placements=placements)
     check_beneath(cached_plan, inputs.workload, inputs.cluster)
     return cached_plan
+
+
+def with_share(plan: ShardingPlan, inputs: PlanInputs, store: Store, in_flight: int) -> ShardingPlan:
+    """`plan` with `store` for each table that ranks hold alone, and whose cache then holds the rows of the batches in flight."""
+    samples = partial(samples_of, world_size=inputs.cluster.world_size, batch_size=inputs.workload.batch_size)
+
+    def leaves(table: Table, placement: Placement) -> bool:
+        share = least_share(table, placement, inputs.access[table.name], samples(placement), in_flight)
+        return _can_leave(placement) and share <= store.cached_share
+
+    placements = (replace(p, store=store) if leaves(t, p) else p for t, p in zip(plan.tables, plan.placements))
+    return replace(plan, placements=tuple(placements))
+
+
+def _can_leave(placement: Placement) -> bool:
+    """Device memory: no other rank has its rows."""
+    return not is_tiered(placement) and all(len(shard.ranks) == 1 for shard in placement.shards)
 
 
 def _chosen(shards: _Shards, free: np.ndarray) -> np.ndarray:
@@ -189,7 +207,7 @@ class _Shards:
 
 def _menu(table: Table, placement: Placement, inputs: PlanInputs, kinds: Sequence[str], policy: str, in_flight: int) -> Menu:
     stays = Menu((None,), np.zeros(1))
-    if is_tiered(placement) or any(len(shard.ranks) > 1 for shard in placement.shards):
+    if not _can_leave(placement):
         return stays
     samples, access = samples_of(placement, inputs.cluster.world_size, inputs.workload.batch_size), inputs.access[table.name]
     shards = sum(shard.rows > 0 for shard in placement.shards)

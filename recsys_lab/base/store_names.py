@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 #: host: all rows are in the host's memory and read over the link between host and device. host_cached: the same with a cache in device
-#: memory. disk_cached: rows are in files on a disk, with a cache in memory.
-HOST, HOST_CACHED, DISK_CACHED = "host", "host_cached", "disk_cached"
-STORES = (HOST, HOST_CACHED, DISK_CACHED)
-CACHED = (HOST_CACHED, DISK_CACHED)
+#: memory. disk_cached: rows are in files on a disk, with a cache in memory. disk_host_cached: the same with a cache in the host's memory,
+#: and a cache of that one in device memory.
+HOST, HOST_CACHED, DISK_CACHED, DISK_HOST_CACHED = "host", "host_cached", "disk_cached", "disk_host_cached"
+STORES = (HOST, HOST_CACHED, DISK_CACHED, DISK_HOST_CACHED)
+CACHED = (HOST_CACHED, DISK_CACHED, DISK_HOST_CACHED)
+ON_DISK = (DISK_CACHED, DISK_HOST_CACHED)
 #: The row read in fewest batches, or the one read longest ago.
 LFU, LRU = "lfu", "lru"
 POLICIES = (LFU, LRU)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
-from recsys_lab.base.store_names import CACHED
+from recsys_lab.base.store_names import CACHED, DISK_HOST_CACHED
 from recsys_lab.config.options import TRAINS
 from recsys_lab.errors import UserError
 
@@ -47,6 +47,14 @@ def check_values(config: DictConfig) -> None:
             where="sharder.store",
             given=f"{sharder.store} with sharder.cached_share={sharder.cached_share:g}",
             allowed=", ".join(CACHED),
+        )
+    if sharder.host_share is not None and (sharder.store != DISK_HOST_CACHED or sharder.host_share < (sharder.cached_share or 0.0)):
+        raise UserError(
+            "the host's memory is a level of its own between disk and cache, and holds what the cache holds",
+            where="sharder.host_share",
+            given=f"{sharder.host_share:g} with sharder.store={sharder.store}",
+            allowed=f"{sharder.cached_share or 0:g} to 1 with {DISK_HOST_CACHED}",
+            remedy=f"sharder.store={DISK_HOST_CACHED} sharder.host_share={max(sharder.host_share, sharder.cached_share or 0.0):g}",
         )
     if sharder.cached_share is not None and sharder.memory_budget_gb is not None:
         raise UserError(

@@ -17,8 +17,9 @@ import torch
 
 from recsys_lab import kernels
 from recsys_lab.executor.replicas import ReplicaGradients, ReplicaGroup
-from recsys_lab.executor.store.cached_rows import CachedRows, Held
+from recsys_lab.executor.store.cached_rows import Held
 from recsys_lab.executor.store.managed import ManagedRows
+from recsys_lab.executor.store.three_levels import rows_of
 from recsys_lab.kernels import Lookups
 from recsys_lab.kernels.stored import StoredWeights
 from recsys_lab.kernels.torch_embedding import summed
@@ -87,7 +88,7 @@ class TableBatch:
         self.managed = None if of_cpu or not store or not rows else ManagedRows(store, rows, width, only.format, only.mode, device)
         slots = of_cpu.cached_rows(rows) if of_cpu else 0 if self.managed else rows
         self.weights = StoredWeights.empty(only.format, (slots, width), device)
-        self.cached = CachedRows(of_cpu, only.table, only.row_start, rows, self.weights) if of_cpu else None
+        self.cached = rows_of(of_cpu, only.table, only.row_start, rows, self.weights) if of_cpu else None
         self.replicas = None if replicas is None else ReplicaGradients(replicas, rows, width, device)
         self.feature_offsets = torch.tensor([s.offset for s in self.shards for _ in range(s.features)], dtype=torch.int64, device=device)
         self.touched: list[Touched] = []

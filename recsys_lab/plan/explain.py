@@ -6,12 +6,17 @@ from dataclasses import dataclass, replace
 
 from recsys_lab.plan.scheme import known_schemes, scheme_of, schemes_of
 from recsys_lab.plan.sharding_plan import Placement, ShardingPlan
-from recsys_lab.plan.store import DISK_CACHED, HOST, HOST_CACHED
+from recsys_lab.plan.store import DISK_CACHED, DISK_HOST_CACHED, HOST, HOST_CACHED
 from recsys_lab.tables import Table
 from recsys_lab.units import counted, human_bytes, human_count
 
 #: Where rows of a store are, by its kind.
-_PLACES = {HOST: "the hosts' memory", HOST_CACHED: "the hosts' memory", DISK_CACHED: "files on the hosts' disks"}
+_PLACES = {
+    HOST: "the hosts' memory",
+    HOST_CACHED: "the hosts' memory",
+    DISK_CACHED: "files on the hosts' disks",
+    DISK_HOST_CACHED: "files on the hosts' disks, cached in the hosts' memory",
+}
 
 
 @dataclass(frozen=True)

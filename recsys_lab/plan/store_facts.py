@@ -11,7 +11,7 @@ import numpy as np
 from recsys_lab.base.store_names import places_of
 from recsys_lab.plan.scheme import scheme_of
 from recsys_lab.plan.sharding_plan import Placement, ShardingPlan
-from recsys_lab.plan.store import DISK_CACHED, HOST
+from recsys_lab.plan.store import DISK_HOST_CACHED, HOST, ON_DISK
 from recsys_lab.plan.store_steps import record_bytes
 from recsys_lab.plan.workload import Workload
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
@@ -29,7 +29,8 @@ class StoreFacts:
     """A table that is not in device memory as a whole.
 
     `least_share`: of its rows, those that its cache must hold at least: what the batches in flight read. `hit_rate`: of the rows that a
-    batch reads, each counted once, in the long run. `bytes_moved`: by all ranks together in an iteration, both ways.
+    batch reads, each counted once, in the long run. `bytes_moved`: by all ranks together in an iteration, both ways. `host_share`: of its
+    rows, those that the host's memory holds of a table with three levels.
     """
 
     table: str
@@ -39,6 +40,7 @@ class StoreFacts:
     least_share: float
     hit_rate: float
     bytes_moved: float
+    host_share: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,9 @@ def files_of(plan: ShardingPlan, access: AccessStatistics, workload: Workload, i
     size, leaves, again = (np.zeros(plan.world_size) for _ in range(3))
     for table, placement in zip(plan.tables, plan.placements):
         store = placement.store
-        if store is None or store.kind != DISK_CACHED:
+        if store is None or store.kind not in ON_DISK:
             continue
+        store = store.of_host if store.kind == DISK_HOST_CACHED else store
         samples, cached = samples_of(placement, plan.world_size, workload.batch_size), store.cached_share * table.rows
         now, written = _leaves(access[table.name], store.policy, samples, cached, in_flight, batches)
         has_record = rows_in_store(access[table.name], samples, cached, batches) / table.rows
@@ -137,4 +140,7 @@ def _facts(table: Table, placement: Placement, access: TableAccess, samples: int
         return StoreFacts(table.name, store.kind, store.policy, 0.0, 0.0, 0.0, moved)
     least = least_share(table, placement, access, samples, in_flight)
     hits = cache_hits(access, store.policy, samples, store.cached_share * table.rows, in_flight)
-    return StoreFacts(table.name, store.kind, store.policy, store.cached_share, least, hits.rate, 2 * hits.misses * width)
+    moved = hits.misses
+    if store.kind == DISK_HOST_CACHED:
+        moved += cache_hits(access, store.policy, samples, store.host_share * table.rows, in_flight).misses
+    return StoreFacts(table.name, store.kind, store.policy, store.cached_share, least, hits.rate, 2 * moved * width, store.host_share)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from recsys_lab.plan.sharding_plan import Shard
 from recsys_lab.plan.steps import FETCH, WRITE_BACK, Step, folded
-from recsys_lab.plan.store import HOST, STORES, Store
+from recsys_lab.plan.store import DISK_HOST_CACHED, HOST, HOST_CACHED, STORES, Store
 from recsys_lab.plan.workload import Workload
 from recsys_lab.tables import AccessStatistics, Table
 from recsys_lab.tables.cache_hits import cache_hits
@@ -54,19 +54,19 @@ def store_steps(
     """(before the look-up, after the update). `after`: what brings the ids. `batch`: how many came before this one; inf: the long run.
 
     A cache takes its misses in and gives as many rows back, as soon as the ids are there. Without one the look-up reads each row where it
-    is, and the update reads and writes those that are different.
+    is, and the update reads and writes those that are different. Of three levels the host's memory is a cache before a disk, whose steps
+    are of disk_host_cached. The device's is one before the host's memory, and takes rows in once they are there.
     """
     moved: dict[str, _Moved] = {}
     tables: dict[str, dict[str, None]] = {}
-    for one in held:
-        if one.store is not None and one.shard.rows:
-            kind = one.store.kind
-            of_kind = moved.setdefault(kind, _Moved(*(np.zeros(world_size) for _ in range(7))))
-            tables.setdefault(kind, {})[one.table.name] = None
-            _add(of_kind, one, access, workload, in_flight, batch)
+    for kind, one in _by_level(held):
+        of_kind = moved.setdefault(kind, _Moved(*(np.zeros(world_size) for _ in range(7))))
+        tables.setdefault(kind, {})[one.table.name] = None
+        _add(of_kind, one, access, workload, in_flight, batch)
     before: list[Step] = []
     behind: list[Step] = []
-    for kind in (kind for kind in STORES if kind in moved):
+    from_disk: tuple[str, ...] = ()
+    for kind in (kind for kind in (DISK_HOST_CACHED, *STORES[:-1]) if kind in moved):
         of_kind, names, phases = moved[kind], tuple(tables[kind]), ("forward", "backward") if kind == HOST else ("input", "input")
         fetch, back = f"{prefix}.{kind}.{FETCH}", f"{prefix}.{kind}.{WRITE_BACK}"
         out: dict[str, Any] = {"rows_of_rank": folded(of_kind.rows_read), "tables": names, "store": kind}
@@ -78,8 +78,22 @@ def store_steps(
             before.append(Step(back, WRITE_BACK, phases[1], folded(of_kind.written), after=after, **into))
             asked: dict[str, Any] = {"shards_of_rank": folded(of_kind.shards), "asked_of_rank": folded(of_kind.asked)}
             asked["missed_of_rank"] = folded(of_kind.missed)
-            before.append(Step(fetch, FETCH, phases[0], folded(of_kind.read), after=(back,), **out, **asked))
+            arrived = from_disk if kind == HOST_CACHED else ()
+            before.append(Step(fetch, FETCH, phases[0], folded(of_kind.read), after=(back, *arrived), **out, **asked))
+            from_disk = (fetch,) if kind == DISK_HOST_CACHED else from_disk
     return before, behind
+
+
+def _by_level(held: Iterable[Held]) -> Iterator[tuple[str, Held]]:
+    """Of shards with a store, the kind of the steps. A shard with three levels comes twice, from the disk and from the host."""
+    for one in held:
+        if one.store is None or not one.shard.rows:
+            continue
+        if one.store.kind == DISK_HOST_CACHED:
+            yield DISK_HOST_CACHED, one._replace(store=one.store.of_host)
+            yield HOST_CACHED, one._replace(store=one.store.of_device)
+        else:
+            yield one.store.kind, one
 
 
 def record_bytes(table: Table, cols: int, workload: Workload) -> int:

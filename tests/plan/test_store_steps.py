@@ -8,7 +8,7 @@ import pytest
 
 from recsys_lab.plan import Shard
 from recsys_lab.plan.steps import FETCH, WRITE_BACK, Step
-from recsys_lab.plan.store import DISK_CACHED, HOST, HOST_CACHED, Store
+from recsys_lab.plan.store import DISK_CACHED, DISK_HOST_CACHED, HOST, HOST_CACHED, Store
 from recsys_lab.plan.store_steps import Held, record_bytes, store_steps
 from recsys_lab.tables import Table
 from recsys_lab.tables.cache_hits import cache_hits
@@ -79,3 +79,19 @@ def test_a_cache_of_every_row_writes_none_back() -> None:
 
 def test_what_has_no_store_or_no_rows_moves_nothing() -> None:
     assert steps(held(None, 0), held(Store(HOST), 1, rows=0)) == ([], [])
+
+
+def test_three_levels_are_a_cache_before_a_disk_and_one_before_the_host() -> None:
+    """Rows leave the device, then the host; those that come pass both. A table beside it that the host alone caches shares the link."""
+    store = Store(DISK_HOST_CACHED, 0.1, host_share=0.4)
+    before, behind = steps(held(store, 0), held(Store(HOST_CACHED, 0.2), 1, rows=500, served=0.5))
+    from_host, of_file = (cache_hits(STATISTICS["t"], "lfu", SAMPLES, cached, 2).misses for cached in (100.0, 400.0))
+    beside = 0.5 * cache_hits(STATISTICS["t"], "lfu", SAMPLES, 200.0, 2).misses
+    assert behind == [] and [(step.store, step.kind) for step in before] == [
+        *((DISK_HOST_CACHED, kind) for kind in (WRITE_BACK, FETCH)),
+        *((HOST_CACHED, kind) for kind in (WRITE_BACK, FETCH)),
+    ]
+    disk, link = before[1], before[3]
+    assert link.after == (before[2].name, disk.name) and disk.after == (before[0].name,)
+    assert disk.bytes_of_rank == pytest.approx((of_file * RECORD, 0.0)) and 0 < of_file < from_host
+    assert link.bytes_of_rank == pytest.approx((from_host * RECORD, beside * RECORD))

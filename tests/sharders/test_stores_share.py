@@ -6,12 +6,14 @@ import re
 
 import pytest
 
-from recsys_lab.errors import UserError
+from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.experiment import Experiment, of_words
+from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.memory import bytes_of_ranks
-from recsys_lab.plan.store import DISK_CACHED, HOST_CACHED, LRU, Store
+from recsys_lab.plan.store import DISK_CACHED, DISK_HOST_CACHED, HOST_CACHED, LFU, LRU, Store
 from recsys_lab.plan.store_steps import record_bytes
 from recsys_lab.planning import Planned, plan_for, plan_here, price, store_curve
+from recsys_lab.sharders.stores.choice import host_share
 from recsys_lab.tables.cache_hits import cache_hits
 
 WORDS = (
@@ -59,11 +61,34 @@ def test_a_larger_share_moves_fewer_rows() -> None:
     assert moved[0] > moved[1] > moved[2] == 0
 
 
+def test_three_levels_have_two_shares_and_pay_the_link_and_the_disk() -> None:
+    experiment, plan = planned("sharder.cached_share=0.1", "sharder.host_share=0.5", "sharder.store=disk_host_cached")
+    assert [placement.store for placement in plan.plan.placements] == [Store(DISK_HOST_CACHED, 0.1, LFU, 0.5)] * 2 + [None]
+    assert ShardingPlan.from_json(plan.plan.to_json()).fingerprint == plan.plan.fingerprint
+    table, access, in_flight = plan.tables[0], plan.access[plan.tables[0].name], plan.executor.in_flight
+    missed = [cache_hits(access, LFU, 2 * plan.workload.batch_size, share * table.rows, in_flight).misses for share in (0.1, 0.5)]
+    assert plan.stores[0].bytes_moved == pytest.approx(2 * sum(missed) * record_bytes(table, table.dim, plan.workload))
+    assert plan.stores[0].host_share == 0.5
+    with pytest.raises(PlanDoesNotFit, match="cluster.host.memory_gb"):
+        planned("sharder.cached_share=0.1", "sharder.host_share=0.5", "sharder.store=disk_host_cached", "cluster.host.memory_gb=0.03")
+
+
+def test_without_a_share_the_host_holds_what_its_memory_has_room_for() -> None:
+    words = ("sharder.memory_budget_gb=0.03", "sharder.store=disk_host_cached", "cluster.host.memory_gb=0.06")
+    _, plan = planned(*words)
+    stores = [placement.store for placement in plan.plan.placements if placement.store is not None]
+    room = host_share(plan.inputs)
+    assert stores and 0 < room < 1
+    assert all(store.kind == DISK_HOST_CACHED and store.host_share == max(room, store.cached_share) for store in stores)
+
+
 @pytest.mark.parametrize(
     ("more", "says"),
     [
         (["sharder.cached_share=0.2"], r"sharder.store: .*given auto with sharder.cached_share=0.2; allowed: host_cached"),
         (["sharder.cached_share=0.2", "sharder.store=host"], "sharder.store: .*given host with"),
+        (["sharder.host_share=0.2", "sharder.store=host_cached"], "sharder.store=disk_host_cached"),
+        (["sharder.host_share=0.2", "sharder.cached_share=0.3", "sharder.store=disk_host_cached"], "allowed: 0.3 to 1"),
         (["sharder.cached_share=0", "sharder.store=host_cached"], "sharder.cached_share"),
         (["sharder.cached_share=0.2", "sharder.store=host_cached", "sharder.memory_budget_gb=1"], "name one of them"),
         (["sharder.cached_share=1e-6", "sharder.store=host_cached"], "sharder.cached_share: no table leaves memory.*given 1e-06"),

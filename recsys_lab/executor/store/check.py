@@ -11,7 +11,7 @@ from recsys_lab.kernels import Rule
 from recsys_lab.kernels.choice import why_not
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.sharding_plan import Placement
-from recsys_lab.plan.store import DISK_CACHED, HOST, LFU, Store
+from recsys_lab.plan.store import HOST, LFU, ON_DISK, Store
 from recsys_lab.plan.tiers import is_tiered
 from recsys_lab.tables import Table
 
@@ -44,7 +44,7 @@ def check_stores(plan: ShardingPlan, device: torch.device, rule: Rule) -> None:
 def _check_managed(table: Table, placement: Placement, store: Store, rule: Rule, where: str) -> None:
     """Of a table on a GPU."""
     shards = [shard for shard in placement.shards if shard.rows]
-    if store.kind == DISK_CACHED:
+    if store.kind in ON_DISK:
         raise UserError(
             "a GPU caches rows of the host's memory, not of a disk",
             where=where,

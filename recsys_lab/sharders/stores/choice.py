@@ -22,7 +22,7 @@ from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.memory import bytes_beneath, bytes_of_ranks, check_beneath
 from recsys_lab.plan.sharding_plan import Placement
-from recsys_lab.plan.store import DISK_CACHED, HOST, Store
+from recsys_lab.plan.store import DISK_CACHED, DISK_HOST_CACHED, HOST, ON_DISK, Store
 from recsys_lab.plan.store_facts import least_share, samples_of
 from recsys_lab.plan.store_steps import record_bytes
 from recsys_lab.plan.tiers import is_tiered
@@ -50,14 +50,20 @@ class Menu:
 
 
 def with_caches(
-    plan: ShardingPlan, inputs: PlanInputs, kinds: Sequence[str], policy: str, in_flight: int, has_budget: bool = True
+    plan: ShardingPlan,
+    inputs: PlanInputs,
+    kinds: Sequence[str],
+    policy: str,
+    in_flight: int,
+    has_budget: bool = True,
+    host_share: float = 0.0,
 ) -> ShardingPlan:
     """`plan` with stores of `kinds`, so that it fits `inputs.cluster`. PlanDoesNotFit, with the memory that would do, where none does.
 
-    `has_budget`: the memory is a budget that can be raised.
+    `has_budget`: the memory is a budget that can be raised. `host_share`: of three levels, the rows that the hosts' memory holds.
     """
-    menus = [_menu(t, p, inputs, kinds, policy, in_flight) for t, p in zip(plan.tables, plan.placements)]
-    shards, beneath = _Shards.of(plan, menus, inputs), bytes_beneath(inputs.cluster, kinds[0])
+    menus = [_menu(t, p, inputs, kinds, policy, in_flight, host_share) for t, p in zip(plan.tables, plan.placements)]
+    shards, beneath = _Shards.of(plan, menus, inputs), bytes_beneath(inputs.cluster, kinds[0] in ON_DISK)
     free = _free_bytes(plan, inputs)
     cheapest = shards.at_price(math.inf)
     if (shards.bytes_of_ranks(cheapest) > free).any():
@@ -69,6 +75,11 @@ def with_caches(
     cached_plan = replace(plan, placements=placements)
     check_beneath(cached_plan, inputs.workload, inputs.cluster)
     return cached_plan
+
+
+def store_with(kind: str, share: float, policy: str, host_share: float) -> Store:
+    """A cache of that share. Of three levels, with no less in the host's memory."""
+    return Store(kind, share, policy, max(host_share, share) if kind == DISK_HOST_CACHED else 0.0)
 
 
 def with_share(plan: ShardingPlan, inputs: PlanInputs, store: Store, in_flight: int) -> ShardingPlan:
@@ -102,10 +113,12 @@ def _chosen(shards: _Shards, free: np.ndarray) -> np.ndarray:
     return shards.filled_up(shards.at_price(high), free)
 
 
-def memory_span_gb(plan: ShardingPlan, inputs: PlanInputs, kinds: Sequence[str], policy: str, in_flight: int) -> tuple[float, float]:
+def memory_span_gb(
+    plan: ShardingPlan, inputs: PlanInputs, kinds: Sequence[str], policy: str, in_flight: int, host_share: float = 0.0
+) -> tuple[float, float]:
     """The memory a rank with which `plan` fits: with the fewest rows in it that work, and with all of them."""
-    menus = [_menu(t, p, inputs, kinds, policy, in_flight) for t, p in zip(plan.tables, plan.placements)]
-    beneath, memory = bytes_beneath(inputs.cluster, kinds[0]), bytes_of_ranks(plan, inputs.workload)
+    menus = [_menu(t, p, inputs, kinds, policy, in_flight, host_share) for t, p in zip(plan.tables, plan.placements)]
+    beneath, memory = bytes_beneath(inputs.cluster, kinds[0] in ON_DISK), bytes_of_ranks(plan, inputs.workload)
     shards = _Shards.of(plan, menus, inputs).within(beneath, np.full(plan.world_size, math.inf))
     tables = np.asarray(memory.weights) + np.asarray(memory.optimizer_state)
     usable_share = 1 - inputs.cluster.reserved_memory_share
@@ -205,7 +218,9 @@ class _Shards:
         return choices
 
 
-def _menu(table: Table, placement: Placement, inputs: PlanInputs, kinds: Sequence[str], policy: str, in_flight: int) -> Menu:
+def _menu(
+    table: Table, placement: Placement, inputs: PlanInputs, kinds: Sequence[str], policy: str, in_flight: int, host_share: float
+) -> Menu:
     stays = Menu((None,), np.zeros(1))
     if not _can_leave(placement):
         return stays
@@ -217,7 +232,8 @@ def _menu(table: Table, placement: Placement, inputs: PlanInputs, kinds: Sequenc
         if kind == HOST:
             stores.append(Store(HOST, 0.0, policy))
         elif least < MOST_CACHED:
-            stores += [Store(kind, float(share), policy) for share in np.geomspace(least, MOST_CACHED, SIZES).clip(least, MOST_CACHED)]
+            shares = np.geomspace(least, MOST_CACHED, SIZES).clip(least, MOST_CACHED).tolist()
+            stores += [store_with(kind, share, policy, host_share) for share in shares]
     size = record_bytes(table, table.dim, inputs.workload)
     return Menu(tuple(stores), np.asarray([_ms(table, store, inputs, samples, size, shards, in_flight) for store in stores]))
 
@@ -238,7 +254,11 @@ def _ms(table: Table, store: Store | None, inputs: PlanInputs, samples: int, siz
     misses = cache_hits(access, store.policy, samples, store.cached_share * table.rows, in_flight).misses
     if store.kind == DISK_CACHED:
         return shards * STORE_MS + _disk_ms(misses, size, cluster, _page_cache_share(inputs))
-    return shards * STORE_MS + 2 * misses * size / _link(cluster)
+    ms = shards * STORE_MS + 2 * misses * size / _link(cluster)
+    if store.kind == DISK_HOST_CACHED:
+        of_host = cache_hits(access, store.policy, samples, store.host_share * table.rows, in_flight)
+        ms += _disk_ms(of_host.misses, size, cluster, 0.0)
+    return ms
 
 
 def _link(cluster: Cluster) -> float:
@@ -251,8 +271,14 @@ def _page_cache_share(inputs: PlanInputs) -> float:
 
     0 where its rate is not known. The simulator prices what a plan really leaves.
     """
-    cluster, host, disk = inputs.cluster, inputs.cluster.host, inputs.cluster.disk
-    if host is None or disk is None or disk.cached_reads_per_s is None:
+    disk = inputs.cluster.disk
+    return 0.0 if disk is None or disk.cached_reads_per_s is None else host_share(inputs)
+
+
+def host_share(inputs: PlanInputs) -> float:
+    """Of all tables, the part that the hosts' memory has room for beside full ranks. 0 where its size is not known."""
+    cluster, host = inputs.cluster, inputs.cluster.host
+    if host is None:
         return 0.0
     ranks_gb = cluster.ranks_per_host * cluster.device.memory_gb if cluster.device.kind == "cpu" else 0.0
     return min(max(host.memory_gb - ranks_gb, 0.0) * 1e9 * cluster.hosts / bytes_of_tables(inputs), 1.0)

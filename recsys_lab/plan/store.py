@@ -10,7 +10,19 @@ from pydantic import Strict
 
 from recsys_lab.base.ranges import OneOf
 from recsys_lab.base.schema import check_fields
-from recsys_lab.base.store_names import DISK_CACHED, DISK_HOST_CACHED, HOST, HOST_CACHED, LFU, LRU, ON_DISK, POLICIES, STORES
+from recsys_lab.base.store_names import (
+    DISK_CACHED,
+    DISK_HOST_CACHED,
+    HOST,
+    HOST_CACHED,
+    HOST_PAGED,
+    LFU,
+    LRU,
+    ON_DISK,
+    POLICIES,
+    STORES,
+    UNCACHED,
+)
 from recsys_lab.errors import UserError
 
 #: Of a row: the slot that it is in, or how often it was read.
@@ -43,7 +55,7 @@ class Store:
 
     def cached_rows(self, rows: int) -> int:
         """Of a shard of so many rows, how many the cache holds."""
-        return 0 if self.kind == HOST else round(self.cached_share * rows)
+        return 0 if self.kind in UNCACHED else round(self.cached_share * rows)
 
     def host_rows(self, rows: int) -> int:
         """Of a shard of so many rows, how many are in the host's memory."""
@@ -64,7 +76,20 @@ class Store:
 
         It has to find each row, and count how often each was read.
         """
-        return 0 if self.kind == HOST else rows * PLACE_BYTES * (2 if self.policy == LFU else 1)
+        return 0 if self.kind in UNCACHED else rows * PLACE_BYTES * (2 if self.policy == LFU else 1)
 
 
-__all__ = ["DISK_CACHED", "DISK_HOST_CACHED", "HOST", "HOST_CACHED", "LFU", "LRU", "ON_DISK", "POLICIES", "STORES", "Store"]
+__all__ = [
+    "DISK_CACHED",
+    "DISK_HOST_CACHED",
+    "HOST",
+    "HOST_CACHED",
+    "HOST_PAGED",
+    "LFU",
+    "LRU",
+    "ON_DISK",
+    "POLICIES",
+    "STORES",
+    "UNCACHED",
+    "Store",
+]

@@ -11,15 +11,13 @@ import numpy as np
 from recsys_lab.base.store_names import places_of
 from recsys_lab.plan.scheme import scheme_of
 from recsys_lab.plan.sharding_plan import Placement, ShardingPlan
-from recsys_lab.plan.store import DISK_HOST_CACHED, HOST, ON_DISK
-from recsys_lab.plan.store_steps import record_bytes
+from recsys_lab.plan.store import DISK_HOST_CACHED, HOST_PAGED, ON_DISK, UNCACHED
+from recsys_lab.plan.store_steps import PAGE_BYTES, pages_touched, record_bytes
 from recsys_lab.plan.workload import Workload
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
 from recsys_lab.tables.cache_hits import cache_hits, needed_rows, rows_in_store
 from recsys_lab.tables.spec import READ_BYTES
 
-#: Of a file. Records that are further apart are written alone.
-PAGE_BYTES = 4096
 #: Batches for which the mean over a run's first ones is taken.
 BATCHES = 24
 
@@ -64,7 +62,7 @@ def expected_counts(
     counts: dict[str, dict[str, float]] = {}
     for table, placement in zip(plan.tables, plan.placements):
         store, shares = placement.store, [s.rows / table.rows for s in placement.shards if rank in s.ranks]
-        if store is None or store.kind == HOST or not shares:
+        if store is None or store.kind in UNCACHED or not shares:
             continue
         samples, cached, after = samples_of(placement, plan.world_size, batch_size), store.cached_share * table.rows, _batches(steps)
         of_batch = [cache_hits(access[table.name], store.policy, samples, cached, in_flight, number) for number in after]
@@ -134,7 +132,12 @@ def _facts(table: Table, placement: Placement, access: TableAccess, samples: int
     store = placement.store
     assert store is not None
     width = sum(record_bytes(table, s.cols, workload) * s.rows for s in placement.shards) / table.rows
-    if store.kind == HOST:
+    if store.kind == HOST_PAGED:
+        different = access.distinct_rows(samples) / table.rows
+        shards = ((shard.rows, record_bytes(table, shard.cols, workload)) for shard in placement.shards if shard.rows)
+        pages = sum(pages_touched(different * rows, rows, record) for rows, record in shards)
+        return StoreFacts(table.name, store.kind, store.policy, 0.0, 0.0, 0.0, 2 * pages * PAGE_BYTES)
+    if store.kind in UNCACHED:
         read = samples * access.mean_length * table.dim * READ_BYTES[table.dtype]
         moved = read + 2 * access.distinct_rows(samples) * width
         return StoreFacts(table.name, store.kind, store.policy, 0.0, 0.0, 0.0, moved)

@@ -13,7 +13,7 @@ from rich.text import Text
 from recsys_lab.cluster import Cluster
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.plan import ShardingPlan
-from recsys_lab.plan.store import DISK_HOST_CACHED, HOST, HOST_CACHED
+from recsys_lab.plan.store import DISK_HOST_CACHED, HOST_CACHED, UNCACHED
 from recsys_lab.plan.store_facts import StoreFacts
 from recsys_lab.report.baselines import baseline_sentences, overrides_text
 from recsys_lab.report.sections import verdict_of
@@ -113,7 +113,7 @@ def stores(facts: Sequence[StoreFacts]) -> None:
     for kind in dict.fromkeys(one.kind for one in facts):
         own = [one for one in facts if one.kind == kind]
         moved = human_bytes(sum(one.bytes_moved for one in own))
-        if kind == HOST:
+        if kind in UNCACHED:
             _line("", f"{counted(len(own), 'table')} in the host's memory: {moved} an iteration over links")
             continue
         place = {HOST_CACHED: "the host's memory", DISK_HOST_CACHED: "files behind the host's memory"}.get(kind, "files")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from recsys_lab.plan import Shard
 from recsys_lab.plan.steps import FETCH, WRITE_BACK, Step
-from recsys_lab.plan.store import DISK_CACHED, DISK_HOST_CACHED, HOST, HOST_CACHED, Store
-from recsys_lab.plan.store_steps import Held, record_bytes, store_steps
+from recsys_lab.plan.store import DISK_CACHED, DISK_HOST_CACHED, HOST, HOST_CACHED, HOST_PAGED, Store
+from recsys_lab.plan.store_steps import Held, pages_touched, record_bytes, store_steps
 from recsys_lab.tables import Table
 from recsys_lab.tables.cache_hits import cache_hits
 from tests.plan.plans import access, workload
@@ -95,3 +96,25 @@ def test_three_levels_are_a_cache_before_a_disk_and_one_before_the_host() -> Non
     assert link.after == (before[2].name, disk.name) and disk.after == (before[0].name,)
     assert disk.bytes_of_rank == pytest.approx((of_file * RECORD, 0.0)) and 0 < of_file < from_host
     assert link.bytes_of_rank == pytest.approx((from_host * RECORD, beside * RECORD))
+
+
+@pytest.mark.parametrize(("rows", "record", "distinct"), [(10_000, 128, 300), (10_000, 1024, 5000), (1000, 5000, 77), (64, 64, 64)])
+def test_pages_that_hold_a_batch_s_rows_are_those_of_rows_drawn_at_random(rows: int, record: int, distinct: int) -> None:
+    """Rows lie one after another in pages of 4 KiB, or each in its own."""
+    random = np.random.default_rng(1)
+    touched = []
+    for _ in range(200):
+        drawn = random.choice(rows, distinct, replace=False)
+        touched.append(len(np.unique(drawn // (4096 // record))) if record < 4096 else distinct * -(-record // 4096))
+    assert pages_touched(distinct, rows, record) == pytest.approx(np.mean(touched), rel=0.01)
+
+
+def test_unified_memory_moves_pages_both_ways_and_no_fewer_bytes_than_rows() -> None:
+    (fetch,), (back,) = steps(held(Store(HOST_PAGED), 0), held(Store(HOST_PAGED), 1, rows=500))
+    distinct = STATISTICS["t"].distinct_rows(SAMPLES)
+    pages = [pages_touched(distinct, 1000, RECORD), pages_touched(distinct / 2, 500, RECORD)]
+    for step in (fetch, back):
+        assert step.rows_of_rank == pytest.approx(pages) and step.bytes_of_rank == pytest.approx([4096 * number for number in pages])
+        assert step.store == HOST_PAGED and step.asked_of_rank == ()
+    assert (fetch.phase, fetch.after, back.phase, back.after) == ("forward", ("ids",), "backward", ("p.update",))
+    assert pages[0] * 4096 >= distinct * RECORD

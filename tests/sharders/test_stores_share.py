@@ -10,7 +10,7 @@ from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.experiment import Experiment, of_words
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.memory import bytes_of_ranks
-from recsys_lab.plan.store import DISK_CACHED, DISK_HOST_CACHED, HOST_CACHED, LFU, LRU, Store
+from recsys_lab.plan.store import DISK_CACHED, DISK_HOST_CACHED, HOST, HOST_CACHED, HOST_PAGED, LFU, LRU, Store
 from recsys_lab.plan.store_steps import record_bytes
 from recsys_lab.planning import Planned, plan_for, plan_here, price, store_curve
 from recsys_lab.sharders.stores.choice import host_share
@@ -99,3 +99,16 @@ def test_a_share_that_means_nothing_is_refused(more: list[str], says: str) -> No
     with pytest.raises(UserError) as refused:
         planned(*more)
     assert re.search(says, str(refused.value)), str(refused.value)
+
+
+def test_pages_of_unified_memory_move_more_than_rows_and_a_software_cache_less() -> None:
+    """Neo, section 5.2: rows are few and far between, so that whole pages move for single ones."""
+    words = ("sharder.memory_budget_gb=0.06", "simulate.batch_size=4096", "data.batch_size=8192")
+    moved = {}
+    for store in (HOST_PAGED, HOST, HOST_CACHED):
+        _, plan = planned(*words, f"sharder.store={store}")
+        kinds = {placement.store.kind for placement in plan.plan.placements if placement.store is not None}
+        moved[store] = sum(step.bytes_on(rank) for step in plan.steps.steps if step.store for rank in (0, 1))
+        assert kinds == {store} and moved[store] == pytest.approx(sum(one.bytes_moved for one in plan.stores))
+
+    assert moved[HOST_PAGED] > 10 * moved[HOST] and moved[HOST] > moved[HOST_CACHED]

@@ -17,7 +17,7 @@ from recsys_lab.executor.store.managed import WAYS, ManagedRows, arguments, eps_
 from recsys_lab.executor.table_batch import HeldShard, TableBatch
 from recsys_lab.kernels import Rule
 from recsys_lab.plan import Placement, Shard, ShardingPlan
-from recsys_lab.plan.store import DISK_CACHED, HOST, HOST_CACHED, LFU, LRU, Store
+from recsys_lab.plan.store import DISK_CACHED, HOST, HOST_CACHED, HOST_PAGED, LFU, LRU, Store
 from recsys_lab.tables import Table
 
 CPU, GPU, META = torch.device("cpu"), torch.device("cuda"), torch.device("meta")
@@ -128,6 +128,7 @@ def plan_of(dtype: str = "fp32", dim: int = 8, store: Store = CACHED, rows: int 
     ("plan", "rule", "says"),
     [
         (plan_of(store=Store(DISK_CACHED, 0.3)), Rule("sgd", 0.1), "not of a disk"),
+        (plan_of(store=Store(HOST_PAGED)), Rule("sgd", 0.1), "priced, not trained"),
         (plan_of("bf16"), Rule("sgd", 0.1), "given bf16; allowed: fp32 or fp16"),
         (plan_of("split_bf16"), Rule("sgd", 0.1), "given split_bf16; allowed: fp32 or fp16"),
         (plan_of(dim=6), Rule("sgd", 0.1), "given 6 columns"),

@@ -11,7 +11,7 @@ from recsys_lab.kernels import Rule
 from recsys_lab.kernels.choice import why_not
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.sharding_plan import Placement
-from recsys_lab.plan.store import HOST, LFU, ON_DISK, Store
+from recsys_lab.plan.store import HOST, HOST_PAGED, LFU, ON_DISK, UNCACHED, Store
 from recsys_lab.plan.tiers import is_tiered
 from recsys_lab.tables import Table
 
@@ -37,13 +37,20 @@ def check_stores(plan: ShardingPlan, device: torch.device, rule: Rule) -> None:
             )
         if device.type != "cpu":
             _check_managed(table, placement, placement.store, rule, where)
-        elif placement.store.kind != HOST and not kernels.available():
+        elif placement.store.kind not in UNCACHED and not kernels.available():
             raise UserError("a cache needs the C++ kernels", where=where, given=why_not(), remedy="install a C++ compiler")
 
 
 def _check_managed(table: Table, placement: Placement, store: Store, rule: Rule, where: str) -> None:
     """Of a table on a GPU."""
     shards = [shard for shard in placement.shards if shard.rows]
+    if store.kind == HOST_PAGED:
+        raise UserError(
+            "pages of unified memory are priced, not trained",
+            where=where,
+            given=store.kind,
+            remedy="sharder.store=host reads rows where they are; mode=simulate prices pages",
+        )
     if store.kind in ON_DISK:
         raise UserError(
             "a GPU caches rows of the host's memory, not of a disk",

@@ -22,9 +22,9 @@ from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.memory import bytes_beneath, bytes_of_ranks, check_beneath
 from recsys_lab.plan.sharding_plan import Placement
-from recsys_lab.plan.store import DISK_CACHED, DISK_HOST_CACHED, HOST, ON_DISK, Store
+from recsys_lab.plan.store import DISK_CACHED, DISK_HOST_CACHED, HOST, HOST_PAGED, ON_DISK, UNCACHED, Store
 from recsys_lab.plan.store_facts import least_share, samples_of
-from recsys_lab.plan.store_steps import record_bytes
+from recsys_lab.plan.store_steps import PAGE_BYTES, pages_touched, record_bytes
 from recsys_lab.plan.tiers import is_tiered
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.tables import Table
@@ -229,8 +229,8 @@ def _menu(
     least = math.ceil(least_share(table, placement, access, samples, in_flight) * 1e6 + 1) / 1e6
     stores: list[Store | None] = [None]
     for kind in kinds:
-        if kind == HOST:
-            stores.append(Store(HOST, 0.0, policy))
+        if kind in UNCACHED:
+            stores.append(Store(kind, 0.0, policy))
         elif least < MOST_CACHED:
             shares = np.geomspace(least, MOST_CACHED, SIZES).clip(least, MOST_CACHED).tolist()
             stores += [store_with(kind, share, policy, host_share) for share in shares]
@@ -248,6 +248,9 @@ def _ms(table: Table, store: Store | None, inputs: PlanInputs, samples: int, siz
     if store is None:
         return 0.0
     access, cluster = inputs.access[table.name], inputs.cluster
+    if store.kind == HOST_PAGED:
+        pages = pages_touched(access.distinct_rows(samples), table.rows, size)
+        return shards * STORE_MS + 2 * pages * PAGE_BYTES / _link(cluster)
     if store.kind == HOST:
         moved = samples * access.mean_length * table.dim * READ_BYTES[table.dtype] + 2 * access.distinct_rows(samples) * size
         return shards * STORE_MS + moved / _link(cluster)

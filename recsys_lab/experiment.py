@@ -103,7 +103,14 @@ class SharderChoice:
             execute=execute,
             towers=resolved(group.towers) if group.get("towers") is not None else None,
             tower_modules=keys.tower_modules,
-            stores=Stores(keys.memory_budget_gb, keys.store, keys.cache_policy, _executor_options(execute).in_flight),
+            stores=Stores(
+                keys.memory_budget_gb,
+                keys.store,
+                keys.cache_policy,
+                _executor_options(execute).in_flight,
+                keys.cached_share,
+                keys.host_share,
+            ),
             scratch="" if keys.scratch is None else str(path_of(keys.scratch, "sharder.scratch")),
         )
 

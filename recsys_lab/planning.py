@@ -18,7 +18,7 @@ from recsys_lab.config.choices import cluster_here
 from recsys_lab.config.options import ExecutorOptions
 from recsys_lab.data.capped import capped
 from recsys_lab.data.protocol import DataSet
-from recsys_lab.errors import PlanDoesNotFit
+from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.experiment import LOCAL, Experiment, Towers
 from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
@@ -103,12 +103,15 @@ def plan_for(experiment: Experiment, data: DataSet, cluster: Cluster | None = No
     cluster = experiment.cluster if cluster is None else cluster
     towers = towers_for(experiment, data, cluster)
     inputs = plan_inputs(experiment, data, cluster, experiment.batch_size if batch_size is None else batch_size, towers)
-    planner, stores = experiment.sharder.planner, experiment.sharder.stores
-    within = stores.within(inputs)
-    try:
-        plan = planner.plan(within)
-    except PlanDoesNotFit as refused:
-        plan = stores.plan(within, planner.plan, refused)
+    stores = experiment.sharder.stores
+    plan = stores.place(inputs, experiment.sharder.planner.plan)
+    if stores.cached_share is not None and not plan.has_stores:
+        raise UserError(
+            "no table leaves memory: its ranks hold it alike, or the cache is too small for the rows of the batches in flight",
+            where="sharder.cached_share",
+            given=f"{stores.cached_share:g}",
+            remedy="a larger share, smaller batches, or a sharder without replicas",
+        )
     return _planned(experiment, inputs, plan, experiment.simulate.hot_rows)
 
 
@@ -145,12 +148,7 @@ def plan_here(experiment: Experiment, data: DataSet, named: Planned, rows: int |
         return named
     data = data if rows is None else capped(data, rows)
     inputs = plan_inputs(experiment, data, this_machine(experiment), experiment.batch_size_here, named.plan.towers)
-    planner, stores = experiment.sharder.planner, experiment.sharder.stores
-    within = stores.within(inputs)
-    try:
-        plan = planner.adapt(named.inputs, within)
-    except PlanDoesNotFit as refused:
-        plan = stores.plan(within, partial(planner.adapt, named.inputs), refused)
+    plan = experiment.sharder.stores.place(inputs, partial(experiment.sharder.planner.adapt, named.inputs))
     return _planned(experiment, inputs, plan)
 
 
@@ -281,9 +279,9 @@ def lowered(
 def store_curve(experiment: Experiment, named: Planned, simulated: Simulated) -> StoresFile | None:
     """What other sizes of cache would take: from the least memory that works to all tables in memory.
 
-    None without stores, and where it would take long.
+    None without stores, where a share is named, and where it would take long.
     """
-    if not named.plan.has_stores or named.cluster.world_size > MOST_CURVE_RANKS:
+    if not named.plan.has_stores or experiment.sharder.stores.cached_share is not None or named.cluster.world_size > MOST_CURVE_RANKS:
         return None
     plan_gb = experiment.sharder.stores.within(named.inputs).cluster.device.memory_gb
     of_plan = CachePoint(plan_gb, cached_share(named.plan), len(named.stores), simulated.iteration_ms, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from omegaconf import DictConfig
 
+from recsys_lab.base.store_names import CACHED, DISK_HOST_CACHED
 from recsys_lab.config.options import TRAINS
 from recsys_lab.errors import UserError
 
@@ -39,6 +40,29 @@ def check_values(config: DictConfig) -> None:
                 allowed=", ".join(trained),
                 remedy="mode=simulate prices other formats",
             )
+    sharder = config.sharder
+    if sharder.cached_share is not None and sharder.store not in CACHED:
+        raise UserError(
+            "a share of rows is cached of a store with a cache",
+            where="sharder.store",
+            given=f"{sharder.store} with sharder.cached_share={sharder.cached_share:g}",
+            allowed=", ".join(CACHED),
+        )
+    if sharder.host_share is not None and (sharder.store != DISK_HOST_CACHED or sharder.host_share < (sharder.cached_share or 0.0)):
+        raise UserError(
+            "the host's memory is a level of its own between disk and cache, and holds what the cache holds",
+            where="sharder.host_share",
+            given=f"{sharder.host_share:g} with sharder.store={sharder.store}",
+            allowed=f"{sharder.cached_share or 0:g} to 1 with {DISK_HOST_CACHED}",
+            remedy=f"sharder.store={DISK_HOST_CACHED} sharder.host_share={max(sharder.host_share, sharder.cached_share or 0.0):g}",
+        )
+    if sharder.cached_share is not None and sharder.memory_budget_gb is not None:
+        raise UserError(
+            "both say how large caches are",
+            where="sharder.cached_share",
+            given=f"{sharder.cached_share:g} with sharder.memory_budget_gb={sharder.memory_budget_gb:g}",
+            remedy="name one of them",
+        )
     if (config.precision.dense == "fp32") != (config.precision.compute == "fp32"):
         raise UserError(
             "the dense arch computes in the format in which the model has its weights",

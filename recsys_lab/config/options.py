@@ -206,7 +206,11 @@ class SharderCommon:
     Attributes:
         tower_modules: each group of features has a module of the model.
         memory_budget_gb: what a rank may use of its device's memory; null: all of it.
-        store: where rows go that do not fit: auto, none (then the plan is refused), host, host_cached or disk_cached.
+        store: where rows go that do not fit: auto, none (then the plan is refused), host, host_paged, host_cached, disk_cached
+            or disk_host_cached.
+        cached_share: of the rows of each table that leaves memory, those in its cache; then every table leaves that can; null: the tables
+            that do not fit leave, with caches as large as fit.
+        host_share: of disk_host_cached, the rows of each such table in the hosts' memory; null: as many as fit.
         cache_policy: what leaves a full cache: lfu or lru.
         scratch: the folder of files with rows, which exists; null: what RECSYS_LAB_SCRATCH names, else the run folder.
     """
@@ -214,6 +218,8 @@ class SharderCommon:
     tower_modules: bool = False
     memory_budget_gb: Positive | None = None
     store: Annotated[str, OneOf((AUTO, NONE, *STORES))] = AUTO
+    cached_share: Annotated[float, Strict(), Interval(gt=0, le=1)] | None = None
+    host_share: Annotated[float, Strict(), Interval(gt=0, le=1)] | None = None
     cache_policy: Annotated[str, OneOf(POLICIES)] = LFU
     scratch: Annotated[str, FOLDER] | None = None
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from recsys_lab.base.store_names import DISK_CACHED, HOST, HOST_CACHED
+from recsys_lab.base.store_names import DISK_CACHED, DISK_HOST_CACHED, HOST, HOST_CACHED, HOST_PAGED
 from recsys_lab.cluster import Price
 
 #: Where rows of tables are that are larger than memory, in words.
-PLACES = {HOST: "in host memory", HOST_CACHED: "in host memory", DISK_CACHED: "on disk"}
+PLACES = {
+    HOST: "in host memory",
+    HOST_PAGED: "in host memory",
+    HOST_CACHED: "in host memory",
+    DISK_CACHED: "on disk",
+    DISK_HOST_CACHED: "on disk",
+}
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from recsys_lab.decide.rows import Change, Row
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.experiment import Experiment
 from recsys_lab.plan.steps import MOVES
-from recsys_lab.plan.store import DISK_CACHED
+from recsys_lab.plan.store import ON_DISK
 from recsys_lab.planning import planned_as
 from recsys_lab.simulate import Profile
 from recsys_lab.simulate.bounds import twice_disk, twice_host_link, twice_link, twice_memory
@@ -53,7 +53,7 @@ def _rows(base: Row, base_priced: Priced, priced: Sequence[Priced], data: DataSe
     stores = {step.store for step in planned.steps.steps if step.kind in MOVES}
     if stores and cluster.device.kind == "cuda":
         yield "twice the host link", priced_row(combination, planned, profile, twice_host_link(cluster))
-    if DISK_CACHED in stores:
+    if stores & set(ON_DISK):
         yield "twice the disk", priced_row(combination, planned, profile, twice_disk(cluster))
     half = replace(profile, launch_overhead_us=profile.launch_overhead_us / 2)
     yield "half the launch overhead", priced_row(combination, planned, half)

@@ -19,7 +19,7 @@ from recsys_lab.executor.input_dist_prefetch import InputDistPrefetch, PendingIn
 from recsys_lab.executor.table_batch import TableBatch
 from recsys_lab.plan import Placement, ShardingPlan
 from recsys_lab.plan.scheme import Scheme, scheme_of
-from recsys_lab.plan.store import HOST, Store
+from recsys_lab.plan.store import UNCACHED, Store
 from recsys_lab.tables import Table
 from recsys_lab.tables.remap import Remap
 
@@ -58,8 +58,9 @@ class Request:
 
     @property
     def stores(self) -> dict[str, Store]:
-        """By table, of those that have a cache."""
-        return {p.table: p.store for _, p in self.placed if p.store is not None and p.store.kind != HOST}
+        """By table, of those whose rows are not with the others. A CPU's memory is its host's."""
+        on_cpu = self.device.type == "cpu"
+        return {p.table: p.store for _, p in self.placed if p.store is not None and not (on_cpu and p.store.kind in UNCACHED)}
 
     @property
     def placed(self) -> list[tuple[Table, Placement]]:

@@ -105,6 +105,9 @@ class ShardedModel:
         To save: those that it `writes`. To load: copy into them, on every rank.
         """
         optimizer = self.sparse_optimizer
+        for batch in optimizer.batches:
+            if batch.managed is not None:
+                batch.managed.settle()
         return [
             TableShard(
                 shard,

@@ -70,7 +70,8 @@ def sharded(
 ) -> ShardedModel:
     """What `executor/shard.py` says, which this room's other files need not import."""
     _check(plan)
-    check_stores(plan, device)
+    rule = Rule(*optimizer, stochastic=precision.rounding == STOCHASTIC)
+    check_stores(plan, device, rule)
     check_exchange(plan, exchange, overlap)
     formats = wire_formats(precision)
     quiet_torchrec()
@@ -107,10 +108,12 @@ def sharded(
         return first_values(ids, initial(plan.by_table[name][0], ids, col_start, col_stop, seed), name, col_start)
 
     for batch in embeddings.batches:
+        if batch.managed is not None:
+            batch.weights = batch.managed.open(rule)
         if batch.cached is None:
             batch.fill(lambda name, start, stop, col_start, col_stop: of_rows(name, col_start, col_stop, np.arange(start, stop)))
         batch.out_dtype = DTYPES[precision.compute] if alone else torch.float32  # what travels, travels in the formats of exchanges
-    sparse = SparseOptimizer(embeddings.batches, Rule(*optimizer, stochastic=precision.rounding == STOCHASTIC), device, row_update)
+    sparse = SparseOptimizer(embeddings.batches, rule, device, row_update)
     for batch, state in zip(embeddings.batches, sparse.states):
         if batch.cached is not None:
             only, table = batch.shards[0], plan.by_table[batch.shards[0].table][0]

@@ -45,10 +45,7 @@ class SparseOptimizer(torch.optim.Optimizer):
         self.steps = 0  # t: global steps taken
         # An optimizer without a parameter is refused by torch, and a rank may hold no table.
         super().__init__([b.weights.model for b in batches] or [torch.zeros(0, device=device)], {"lr": rule.lr})
-        self.states = [
-            {key: torch.zeros(b.weights.shape if kind == "weight" else b.rows, device=device) for key, kind in STATES[rule.name].items()}
-            for b in batches
-        ]
+        self.states = [_states(batch, STATES[rule.name], device) for batch in batches]
 
     def set_lr(self, lr: float) -> None:
         self.param_groups[0]["lr"] = lr
@@ -66,6 +63,9 @@ class SparseOptimizer(torch.optim.Optimizer):
         rule = replace(self.rule, lr=float(self.param_groups[0]["lr"]), step=self.steps)
         for batch, state in sorted(zip(self.batches, self.states), key=lambda pair: pair[0].replicas is not None):
             for touched in batch.gradients():
+                if batch.managed is not None:
+                    batch.managed.update(touched.lookups, touched.grad, rule)
+                    continue
                 weights, (moments, squares) = batch.weights, [*state.values(), None, None][:2]
                 kernels.update(
                     weights.model,
@@ -77,3 +77,9 @@ class SparseOptimizer(torch.optim.Optimizer):
                     squares=squares,
                     strategy=self.row_update,
                 )
+
+
+def _states(batch: TableBatch, kinds: dict[str, str], device: torch.device) -> dict[str, torch.Tensor]:
+    if batch.managed is not None:
+        return batch.managed.states(list(kinds))
+    return {key: torch.zeros(batch.weights.shape if kind == "weight" else batch.rows, device=device) for key, kind in kinds.items()}

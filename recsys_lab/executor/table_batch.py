@@ -17,7 +17,9 @@ import torch
 
 from recsys_lab import kernels
 from recsys_lab.executor.replicas import ReplicaGradients, ReplicaGroup
-from recsys_lab.executor.store.cached_rows import CachedRows, Held
+from recsys_lab.executor.store.cached_rows import Held
+from recsys_lab.executor.store.managed import ManagedRows
+from recsys_lab.executor.store.three_levels import rows_of
 from recsys_lab.kernels import Lookups
 from recsys_lab.kernels.stored import StoredWeights
 from recsys_lab.kernels.torch_embedding import summed
@@ -66,8 +68,8 @@ class Touched:
 class TableBatch:
     """Shards of one width, one format and one mode, in the order of the features that read them.
 
-    There is at least one. A shard with a store is alone. Then what is laid out like the weights has a row for each slot of its cache
-    (`cached`).
+    There is at least one. A shard with a store is alone. On a CPU what is laid out like the weights then has a row for each slot of its
+    cache (`cached`). On a GPU FBGEMM's kernels look up and update it (`managed`), and its weights are there once the optimizer is known.
 
     `replicas` hold the same shards (data parallelism); None: this rank alone does. `out_dtype`: of looked-up rows, which are summed in
     FP32 and rounded once; BF16 where nothing but a model in BF16 reads them.
@@ -81,10 +83,12 @@ class TableBatch:
             rows += shard.rows
         self.mode, width, self.rows_in_all = self.shards[0].mode, self.shards[0].width, rows
         only, store = self.shards[0], self.shards[0].store
-        slots = rows if store is None else store.cached_rows(rows)
-        self.weights = StoredWeights.empty(only.format, (slots, width), device)
         assert store is None or (len(self.shards) == 1 and replicas is None), "a shard with a store is alone, and nobody holds it too"
-        self.cached = None if store is None else CachedRows(store, only.table, only.row_start, rows, self.weights)
+        of_cpu = store if device.type == "cpu" else None
+        self.managed = None if of_cpu or not store or not rows else ManagedRows(store, rows, width, only.format, only.mode, device)
+        slots = of_cpu.cached_rows(rows) if of_cpu else 0 if self.managed else rows
+        self.weights = StoredWeights.empty(only.format, (slots, width), device)
+        self.cached = rows_of(of_cpu, only.table, only.row_start, rows, self.weights) if of_cpu else None
         self.replicas = None if replicas is None else ReplicaGradients(replicas, rows, width, device)
         self.feature_offsets = torch.tensor([s.offset for s in self.shards for _ in range(s.features)], dtype=torch.int64, device=device)
         self.touched: list[Touched] = []
@@ -177,6 +181,9 @@ class _LookUp(torch.autograd.Function):
     ) -> torch.Tensor:
         features, offsets, weight = len(batch.feature_offsets), offsets.to(torch.int64), batch.weights.model
         ctx.batch, ctx.held = batch, held
+        if batch.managed is not None:
+            ctx.lookups = Lookups(ids) if batch.mode == "none" else Lookups(ids, offsets, features, mode=batch.mode)
+            return batch.managed.look_up(ctx.lookups).to(batch.out_dtype)
         if batch.mode != "none":
             ctx.lookups = Lookups(ids, offsets, features, batch.feature_offsets, mode=batch.mode)
             return kernels.bags(weight, ctx.lookups, batch.out_dtype)

@@ -18,6 +18,7 @@ from recsys_lab.kernels.build import library
 SCRATCH = "RECSYS_LAB_SCRATCH"
 #: Requests that are with the file system at a time.
 IN_FLIGHT = 16
+NO_FILE = -1
 TRUNCATED = -1
 #: Of `RowCache.where`: the row is in the file, or was never written.
 IN_FILE, NEVER = -1, -2
@@ -61,8 +62,8 @@ def _functions() -> ctypes.CDLL:
 class RowCache:
     """Rows [0, `rows`) of a table, at most `slots` of them in memory. `least_read`: LFU, else LRU.
 
-    `file`: a descriptor, of `places_of(rows)` records. A row's record has the row's part of each of `parts`, contiguous tensors whose first
-    dimension is the slots.
+    `file`: a descriptor, of `places_of(rows)` records; NO_FILE: the caller moves rows, as `moves` has them. A row's record has the row's
+    part of each of `parts`, contiguous tensors whose first dimension is the slots.
     Of several threads one calls at a time. Only `release` may be called beside others. Methods that move rows raise OSError, and EOFError
     where the file is shorter than it was.
     """
@@ -89,8 +90,14 @@ class RowCache:
             raise IndexError(f"id {int(ids[bad])} at position {bad} is outside of the shard")
         if needed.value > self.slots:
             raise TooFewSlots(needed.value)
-        _raise(_functions().cache_move(self._cache, self._file, self._parts, len(self._parts), IN_FLIGHT))
+        if self._file != NO_FILE:
+            _raise(_functions().cache_move(self._cache, self._file, self._parts, len(self._parts), IN_FLIGHT))
         return slots, self._list(0), self._list(1), self._list(2)
+
+    def moves(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Of the last `take`: rows that changed and leave, with their slots, which still hold them, and rows that come, with theirs."""
+        made, to, left, left_at, read, read_at = (self._list(which) for which in range(1, 7))
+        return left, left_at, np.concatenate([made, read]), np.concatenate([to, read_at])
 
     def _list(self, which: int) -> np.ndarray:
         at = _p()

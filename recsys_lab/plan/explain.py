@@ -6,12 +6,18 @@ from dataclasses import dataclass, replace
 
 from recsys_lab.plan.scheme import known_schemes, scheme_of, schemes_of
 from recsys_lab.plan.sharding_plan import Placement, ShardingPlan
-from recsys_lab.plan.store import DISK_CACHED, HOST, HOST_CACHED
+from recsys_lab.plan.store import DISK_CACHED, DISK_HOST_CACHED, HOST, HOST_CACHED, HOST_PAGED, UNCACHED
 from recsys_lab.tables import Table
 from recsys_lab.units import counted, human_bytes, human_count
 
 #: Where rows of a store are, by its kind.
-_PLACES = {HOST: "the hosts' memory", HOST_CACHED: "the hosts' memory", DISK_CACHED: "files on the hosts' disks"}
+_PLACES = {
+    HOST: "the hosts' memory",
+    HOST_PAGED: "the hosts' memory, from where pages move",
+    HOST_CACHED: "the hosts' memory",
+    DISK_CACHED: "files on the hosts' disks",
+    DISK_HOST_CACHED: "files on the hosts' disks, cached in the hosts' memory",
+}
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ def _stores(plan: ShardingPlan) -> list[str]:
         size = human_bytes(sum(table.weight_bytes for table, _ in own))
         have = "has its" if len(own) == 1 else "have their"
         cached = "no row is cached"
-        if kind != HOST:
+        if kind not in UNCACHED:
             shares = sorted(store.cached_share for _, store in own)
             span = " to ".join(dict.fromkeys(f"{share:.3g} %" for share in (100 * shares[0], 100 * shares[-1])))
             cached = f"the ranks' memory caches {span} of them"

@@ -13,7 +13,7 @@ from recsys_lab.cluster import Cluster
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.plan.scheme import ModuleMemory, even_scheme, scheme_of, schemes_of
 from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
-from recsys_lab.plan.store import DISK_CACHED, HOST, HOST_CACHED
+from recsys_lab.plan.store import ON_DISK
 from recsys_lab.plan.store_steps import record_bytes
 from recsys_lab.plan.tiers import is_tiered, tier_of_shard, tier_rows
 from recsys_lab.plan.workload import Workload
@@ -179,11 +179,17 @@ def check_beneath(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> N
     """Raises PlanDoesNotFit where a host's memory or disk cannot hold the rows that are there. Only known sizes are checked."""
     if not plan.has_stores:
         return
-    for where, kinds in (("host.memory_gb", (HOST, HOST_CACHED)), ("disk.size_gb", (DISK_CACHED,))):
-        placements = [p if p.store is not None and p.store.kind in kinds else replace(p, store=None) for p in plan.placements]
-        of_rank = bytes_of_ranks(replace(plan, placements=tuple(placements)), workload).beneath
+    for where, on_disk in (("host.memory_gb", False), ("disk.size_gb", True)):
+        of_rank = np.zeros(plan.world_size)
+        for table, placement in zip(plan.tables, plan.placements):
+            store = placement.store
+            if store is None or (on_disk and store.kind not in ON_DISK):
+                continue
+            for shard in placement.shards:
+                rows = shard.rows if on_disk else store.host_rows(shard.rows)
+                of_rank[list(shard.ranks)] += rows * record_bytes(table, shard.cols, workload)
         of_host = [sum(of_rank[r] for r in cluster.ranks_of_host(host)) for host in range(cluster.hosts)]
-        size = bytes_beneath(cluster, kinds[0])
+        size = bytes_beneath(cluster, on_disk)
         if max(of_host) > size:
             raise PlanDoesNotFit(
                 f"the rows of tables with a store take {human_bytes(max(of_host))} of a host",
@@ -193,9 +199,9 @@ def check_beneath(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> N
             )
 
 
-def bytes_beneath(cluster: Cluster, kind: str) -> float:
-    """What rows with such a store may fill of a host's memory, or of its disk. inf where the size is unknown."""
-    if kind == DISK_CACHED:
+def bytes_beneath(cluster: Cluster, on_disk: bool) -> float:
+    """What rows may fill of a host's memory, or of its disk. inf where the size is unknown."""
+    if on_disk:
         return math.inf if cluster.disk is None else cluster.disk.size_gb * 1e9
     return math.inf if cluster.host is None else cluster.host.memory_gb * 1e9
 

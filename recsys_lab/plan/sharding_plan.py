@@ -163,6 +163,8 @@ class ShardingPlan:
         for placement in data["placements"]:
             if placement["store"] is None:
                 del placement["store"]
+            elif not placement["store"]["host_share"]:
+                del placement["store"]["host_share"]
         return data
 
     @staticmethod

@@ -11,15 +11,13 @@ import numpy as np
 from recsys_lab.base.store_names import places_of
 from recsys_lab.plan.scheme import scheme_of
 from recsys_lab.plan.sharding_plan import Placement, ShardingPlan
-from recsys_lab.plan.store import DISK_CACHED, HOST
-from recsys_lab.plan.store_steps import record_bytes
+from recsys_lab.plan.store import DISK_HOST_CACHED, HOST_PAGED, ON_DISK, UNCACHED
+from recsys_lab.plan.store_steps import PAGE_BYTES, pages_touched, record_bytes
 from recsys_lab.plan.workload import Workload
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
 from recsys_lab.tables.cache_hits import cache_hits, needed_rows, rows_in_store
 from recsys_lab.tables.spec import READ_BYTES
 
-#: Of a file. Records that are further apart are written alone.
-PAGE_BYTES = 4096
 #: Batches for which the mean over a run's first ones is taken.
 BATCHES = 24
 
@@ -29,7 +27,8 @@ class StoreFacts:
     """A table that is not in device memory as a whole.
 
     `least_share`: of its rows, those that its cache must hold at least: what the batches in flight read. `hit_rate`: of the rows that a
-    batch reads, each counted once, in the long run. `bytes_moved`: by all ranks together in an iteration, both ways.
+    batch reads, each counted once, in the long run. `bytes_moved`: by all ranks together in an iteration, both ways. `host_share`: of its
+    rows, those that the host's memory holds of a table with three levels.
     """
 
     table: str
@@ -39,6 +38,7 @@ class StoreFacts:
     least_share: float
     hit_rate: float
     bytes_moved: float
+    host_share: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def expected_counts(
     counts: dict[str, dict[str, float]] = {}
     for table, placement in zip(plan.tables, plan.placements):
         store, shares = placement.store, [s.rows / table.rows for s in placement.shards if rank in s.ranks]
-        if store is None or store.kind == HOST or not shares:
+        if store is None or store.kind in UNCACHED or not shares:
             continue
         samples, cached, after = samples_of(placement, plan.world_size, batch_size), store.cached_share * table.rows, _batches(steps)
         of_batch = [cache_hits(access[table.name], store.policy, samples, cached, in_flight, number) for number in after]
@@ -80,8 +80,9 @@ def files_of(plan: ShardingPlan, access: AccessStatistics, workload: Workload, i
     size, leaves, again = (np.zeros(plan.world_size) for _ in range(3))
     for table, placement in zip(plan.tables, plan.placements):
         store = placement.store
-        if store is None or store.kind != DISK_CACHED:
+        if store is None or store.kind not in ON_DISK:
             continue
+        store = store.of_host if store.kind == DISK_HOST_CACHED else store
         samples, cached = samples_of(placement, plan.world_size, workload.batch_size), store.cached_share * table.rows
         now, written = _leaves(access[table.name], store.policy, samples, cached, in_flight, batches)
         has_record = rows_in_store(access[table.name], samples, cached, batches) / table.rows
@@ -131,10 +132,18 @@ def _facts(table: Table, placement: Placement, access: TableAccess, samples: int
     store = placement.store
     assert store is not None
     width = sum(record_bytes(table, s.cols, workload) * s.rows for s in placement.shards) / table.rows
-    if store.kind == HOST:
+    if store.kind == HOST_PAGED:
+        different = access.distinct_rows(samples) / table.rows
+        shards = ((shard.rows, record_bytes(table, shard.cols, workload)) for shard in placement.shards if shard.rows)
+        pages = sum(pages_touched(different * rows, rows, record) for rows, record in shards)
+        return StoreFacts(table.name, store.kind, store.policy, 0.0, 0.0, 0.0, 2 * pages * PAGE_BYTES)
+    if store.kind in UNCACHED:
         read = samples * access.mean_length * table.dim * READ_BYTES[table.dtype]
         moved = read + 2 * access.distinct_rows(samples) * width
         return StoreFacts(table.name, store.kind, store.policy, 0.0, 0.0, 0.0, moved)
     least = least_share(table, placement, access, samples, in_flight)
     hits = cache_hits(access, store.policy, samples, store.cached_share * table.rows, in_flight)
-    return StoreFacts(table.name, store.kind, store.policy, store.cached_share, least, hits.rate, 2 * hits.misses * width)
+    moved = hits.misses
+    if store.kind == DISK_HOST_CACHED:
+        moved += cache_hits(access, store.policy, samples, store.host_share * table.rows, in_flight).misses
+    return StoreFacts(table.name, store.kind, store.policy, store.cached_share, least, hits.rate, 2 * moved * width, store.host_share)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,11 +11,14 @@ import numpy as np
 
 from recsys_lab.plan.sharding_plan import Shard
 from recsys_lab.plan.steps import FETCH, WRITE_BACK, Step, folded
-from recsys_lab.plan.store import HOST, STORES, Store
+from recsys_lab.plan.store import DISK_HOST_CACHED, HOST_CACHED, HOST_PAGED, STORES, UNCACHED, Store
 from recsys_lab.plan.workload import Workload
 from recsys_lab.tables import AccessStatistics, Table
 from recsys_lab.tables.cache_hits import cache_hits
 from recsys_lab.tables.spec import READ_BYTES
+
+#: Of memory, as the kernel and a disk have it.
+PAGE_BYTES = 4096
 
 
 class Held(NamedTuple):  # a plan may have a million
@@ -54,32 +57,53 @@ def store_steps(
     """(before the look-up, after the update). `after`: what brings the ids. `batch`: how many came before this one; inf: the long run.
 
     A cache takes its misses in and gives as many rows back, as soon as the ids are there. Without one the look-up reads each row where it
-    is, and the update reads and writes those that are different.
+    is, and the update reads and writes those that are different. Unified memory brings the pages of different rows and takes all of them
+    back, and none stays for the next iteration. Of three levels the host's memory is a cache before a disk, whose steps
+    are of disk_host_cached. The device's is one before the host's memory, and takes rows in once they are there.
     """
     moved: dict[str, _Moved] = {}
     tables: dict[str, dict[str, None]] = {}
-    for one in held:
-        if one.store is not None and one.shard.rows:
-            kind = one.store.kind
-            of_kind = moved.setdefault(kind, _Moved(*(np.zeros(world_size) for _ in range(7))))
-            tables.setdefault(kind, {})[one.table.name] = None
-            _add(of_kind, one, access, workload, in_flight, batch)
+    for kind, one in _by_level(held):
+        of_kind = moved.setdefault(kind, _Moved(*(np.zeros(world_size) for _ in range(7))))
+        tables.setdefault(kind, {})[one.table.name] = None
+        _add(of_kind, one, access, workload, in_flight, batch)
     before: list[Step] = []
     behind: list[Step] = []
-    for kind in (kind for kind in STORES if kind in moved):
-        of_kind, names, phases = moved[kind], tuple(tables[kind]), ("forward", "backward") if kind == HOST else ("input", "input")
+    from_disk: tuple[str, ...] = ()
+    for kind in (kind for kind in (DISK_HOST_CACHED, *STORES[:-1]) if kind in moved):
+        of_kind, names, phases = moved[kind], tuple(tables[kind]), ("forward", "backward") if kind in UNCACHED else ("input", "input")
         fetch, back = f"{prefix}.{kind}.{FETCH}", f"{prefix}.{kind}.{WRITE_BACK}"
         out: dict[str, Any] = {"rows_of_rank": folded(of_kind.rows_read), "tables": names, "store": kind}
         into = out | {"rows_of_rank": folded(of_kind.rows_written)}
-        if kind == HOST:
+        if kind in UNCACHED:
             before.append(Step(fetch, FETCH, phases[0], folded(of_kind.read), after=after, **out))
             behind.append(Step(back, WRITE_BACK, phases[1], folded(of_kind.written), after=(f"{prefix}.update",), **into))
         else:
             before.append(Step(back, WRITE_BACK, phases[1], folded(of_kind.written), after=after, **into))
             asked: dict[str, Any] = {"shards_of_rank": folded(of_kind.shards), "asked_of_rank": folded(of_kind.asked)}
             asked["missed_of_rank"] = folded(of_kind.missed)
-            before.append(Step(fetch, FETCH, phases[0], folded(of_kind.read), after=(back,), **out, **asked))
+            arrived = from_disk if kind == HOST_CACHED else ()
+            before.append(Step(fetch, FETCH, phases[0], folded(of_kind.read), after=(back, *arrived), **out, **asked))
+            from_disk = (fetch,) if kind == DISK_HOST_CACHED else from_disk
     return before, behind
+
+
+def _by_level(held: Iterable[Held]) -> Iterator[tuple[str, Held]]:
+    """Of shards with a store, the kind of the steps. A shard with three levels comes twice, from the disk and from the host."""
+    for one in held:
+        if one.store is None or not one.shard.rows:
+            continue
+        if one.store.kind == DISK_HOST_CACHED:
+            yield DISK_HOST_CACHED, one._replace(store=one.store.of_host)
+            yield HOST_CACHED, one._replace(store=one.store.of_device)
+        else:
+            yield one.store.kind, one
+
+
+def pages_touched(distinct: float, rows: int, record: int) -> float:
+    """Pages that hold `distinct` of so many rows, on average: frequent ids lie among the others. A row of a page or more has its own."""
+    a_page = PAGE_BYTES / record
+    return distinct * math.ceil(1 / a_page) if a_page <= 1 else rows / a_page * (1 - (1 - distinct / rows) ** a_page)
 
 
 def record_bytes(table: Table, cols: int, workload: Workload) -> int:
@@ -91,7 +115,13 @@ def _add(moved: _Moved, one: Held, access: AccessStatistics, workload: Workload,
     assert one.store is not None
     ranks, size, of_table = list(one.shard.ranks), record_bytes(one.table, one.shard.cols, workload), access[one.table.name]
     looked_up = one.samples * of_table.mean_length * one.served
-    if one.store.kind == HOST:
+    if one.store.kind == HOST_PAGED:
+        pages = pages_touched(of_table.distinct_rows(one.samples) * one.shard.rows / one.table.rows, one.shard.rows, size)
+        for size_moved, number in ((moved.read, moved.rows_read), (moved.written, moved.rows_written)):
+            size_moved[ranks] += pages * PAGE_BYTES
+            number[ranks] += pages
+        return
+    if one.store.kind in UNCACHED:
         changed = of_table.distinct_rows(one.samples) * one.shard.rows / one.table.rows
         moved.read[ranks] += looked_up * one.shard.cols * READ_BYTES[one.table.dtype]
         moved.rows_read[ranks] += looked_up

@@ -13,7 +13,7 @@ from rich.text import Text
 from recsys_lab.cluster import Cluster
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.plan import ShardingPlan
-from recsys_lab.plan.store import HOST, HOST_CACHED
+from recsys_lab.plan.store import DISK_HOST_CACHED, HOST_CACHED, UNCACHED
 from recsys_lab.plan.store_facts import StoreFacts
 from recsys_lab.report.baselines import baseline_sentences, overrides_text
 from recsys_lab.report.sections import verdict_of
@@ -113,10 +113,10 @@ def stores(facts: Sequence[StoreFacts]) -> None:
     for kind in dict.fromkeys(one.kind for one in facts):
         own = [one for one in facts if one.kind == kind]
         moved = human_bytes(sum(one.bytes_moved for one in own))
-        if kind == HOST:
+        if kind in UNCACHED:
             _line("", f"{counted(len(own), 'table')} in the host's memory: {moved} an iteration over links")
             continue
-        place = "the host's memory" if kind == HOST_CACHED else "files"
+        place = {HOST_CACHED: "the host's memory", DISK_HOST_CACHED: "files behind the host's memory"}.get(kind, "files")
         rates = " to ".join(dict.fromkeys(f"{rate:.0%}" for rate in (min(o.hit_rate for o in own), max(o.hit_rate for o in own))))
         shares = " to ".join(dict.fromkeys(f"{s:.1%}" for s in (min(o.cached_share for o in own), max(o.cached_share for o in own))))
         _line("", f"{counted(len(own), 'table')} in {place}, {shares} of rows cached: {rates} hits expected, {moved} an iteration")

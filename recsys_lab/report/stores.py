@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from recsys_lab.plan.store import DISK_CACHED, HOST, HOST_CACHED
+from recsys_lab.plan.store import DISK_CACHED, DISK_HOST_CACHED, HOST, HOST_CACHED, HOST_PAGED, UNCACHED
 from recsys_lab.record.run_folder import Run
 from recsys_lab.report.charts import Chart, chart, colour, drawing, legend, legend_height, tip
 from recsys_lab.report.sections import Table, ms, size
@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 TITLE = "Tables larger than memory"
 #: Where rows are, by the kind of a store.
-WHERE = {HOST: "host memory", HOST_CACHED: "host memory", DISK_CACHED: "disk"}
+WHERE = {
+    HOST: "host memory",
+    HOST_PAGED: "host memory, by pages",
+    HOST_CACHED: "host memory",
+    DISK_CACHED: "disk",
+    DISK_HOST_CACHED: "disk, cached in host memory",
+}
 SO_FAR = "measured hits stand beside those expected of the same steps, in which caches fill"
 #: An iteration is as short as one with all tables in memory, if it takes at most so much longer.
 AS_SHORT = 0.02
@@ -43,7 +49,7 @@ def stores(run: Run) -> Table | None:
     rows = []
     for one in facts:
         shares = tuple(_share(one[key]) for key in ("cached_share", "least_share", "hit_rate"))
-        shares = ("none", "none", "") if one["kind"] == HOST else shares
+        shares = ("none", "none", "") if one["kind"] in UNCACHED else shares
         row = (one["table"], WHERE.get(one["kind"], one["kind"]), *shares, size(one["bytes_moved"]))
         rows.append(row + (_rates(counted, one["table"]) if counted else ()))
     return Table(TITLE, columns, tuple(rows), "; ".join(notes), columns[2:])

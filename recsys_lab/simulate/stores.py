@@ -16,7 +16,7 @@ import numpy as np
 from recsys_lab.cluster import Cluster, Disk
 from recsys_lab.errors import UserError
 from recsys_lab.plan.steps import FETCH, MOVES, WRITE_BACK, Step, Steps
-from recsys_lab.plan.store import DISK_CACHED
+from recsys_lab.plan.store import DISK_CACHED, DISK_HOST_CACHED, ON_DISK
 from recsys_lab.simulate.placed import COPY, DISK, Placed
 from recsys_lab.simulate.profile import Profile
 from recsys_lab.units import MS_PER_S, NS_PER_MS, US_PER_MS, transfer_ms
@@ -43,12 +43,14 @@ def moved_ms(step: Step, cluster: Cluster, profile: Profile) -> np.ndarray:
     """Of rows on their way: [R], or [1] where all ranks are alike."""
     if step.store == BOOKKEEPING:
         return _bookkeeping_ms(step, profile)
+    if step.store == DISK_HOST_CACHED and cluster.device.kind != "cpu":
+        return _disk_ms(step, cluster)  # from the disk to the host's memory; what a device takes of it passes the link in a step of its own
     near = link_ms(step, cluster, profile)
     if step.store == PAGE_CACHE:
         return np.maximum(near, _page_cache_ms(step, cluster))
     if step.store == REWRITTEN:
         return np.maximum(near, _rewritten_ms(step, cluster))
-    return np.maximum(near, _disk_ms(step, cluster)) if step.store == DISK_CACHED else near
+    return np.maximum(near, _disk_ms(step, cluster)) if step.store in ON_DISK else near
 
 
 def link_ms(step: Step, cluster: Cluster, profile: Profile) -> np.ndarray:
@@ -117,7 +119,7 @@ def with_bookkeeping(steps: Steps, cluster: Cluster, profile: Profile) -> Steps:
     named, with_costs = {step.name: step for step in steps.steps}, []
     for step in steps.steps:
         if step.kind == FETCH and step.asked_of_rank:
-            (back,) = (named[name] for name in step.after)
+            back = named[step.after[0]]
             name = f"{step.name}.{BOOKKEEPING}"
             with_costs.append(replace(step, name=name, store=BOOKKEEPING, phase="forward", bytes_of_rank=(0.0,), after=back.after))
         with_costs.append(step)
@@ -176,7 +178,7 @@ def next_rows(
 def _moved(step: Step, ready: np.ndarray, overhead: float, streams: dict[str, np.ndarray], cluster: Cluster, profile: Profile) -> Placed:
     """When its link and, for a disk's, the disk are free. A GPU's link carries what a disk reads and writes too."""
     both = step.store == DISK_CACHED and cluster.device.kind != "cpu"
-    stream = DISK if step.store == DISK_CACHED else COPY
+    stream = DISK if step.store in ON_DISK else COPY
     start = np.max([ready, streams[stream], *([streams[COPY]] if both else [])], axis=0) + overhead
     end = start + moved_ms(step, cluster, profile)
     streams[stream] = end
@@ -202,6 +204,8 @@ def behind_kernels(placed: Collection[Placed], cluster: Cluster, profile: Profil
 
 
 def _of_link_ms(one: Placed, cluster: Cluster, profile: Profile) -> np.ndarray:
+    if one.step.store == DISK_HOST_CACHED:
+        return np.zeros_like(one.start)
     return link_ms(one.step, cluster, profile) if one.step.kind in MOVES else one.end - one.start
 
 

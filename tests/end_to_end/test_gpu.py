@@ -38,6 +38,18 @@ def test_ranks_that_share_a_gpu_learn_what_ranks_on_cpus_learn(sharder: str, cac
     assert measured["backend"] == ("nccl" if torch.cuda.device_count() >= 4 else "gloo")
 
 
+@pytest.mark.parametrize("policy", ["lfu", "lru"])
+def test_rows_in_host_memory_learn_what_rows_on_a_cpu_learn(policy: str, cache: Path, tmp_path: Path) -> None:
+    """Half of them cached: on the GPU by FBGEMM, on the CPU by our cache."""
+    words = (*ONE, "sharder=torchrec_row_wise", "optimizer=row_wise_adagrad", "sharder.store=host_cached", "sharder.cached_share=0.5")
+    on = {
+        device: trained(tmp_path / device, cache, *words, f"sharder.cache_policy={policy}", f"trainer.device={device}")
+        for device in ("cpu", "cuda")
+    }
+    assert on["cuda"]["log_loss"] == pytest.approx(on["cpu"]["log_loss"], rel=2e-3)
+    assert on["cuda"]["auc"] == pytest.approx(on["cpu"]["auc"], abs=5e-3)
+
+
 def test_a_killed_run_on_a_gpu_resumes_to_the_same_end(cache: Path, tmp_path: Path) -> None:
     """With dropout: the GPU's random state comes back too."""
     words, folder = ("model=dlrm", *SMALL, *ONE, "trainer.device=cuda"), tmp_path / "run"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from recsys_lab.plan import Shard
 from recsys_lab.plan.steps import FETCH, WRITE_BACK, Step
-from recsys_lab.plan.store import DISK_CACHED, HOST, HOST_CACHED, Store
-from recsys_lab.plan.store_steps import Held, record_bytes, store_steps
+from recsys_lab.plan.store import DISK_CACHED, DISK_HOST_CACHED, HOST, HOST_CACHED, HOST_PAGED, Store
+from recsys_lab.plan.store_steps import Held, pages_touched, record_bytes, store_steps
 from recsys_lab.tables import Table
 from recsys_lab.tables.cache_hits import cache_hits
 from tests.plan.plans import access, workload
@@ -79,3 +80,41 @@ def test_a_cache_of_every_row_writes_none_back() -> None:
 
 def test_what_has_no_store_or_no_rows_moves_nothing() -> None:
     assert steps(held(None, 0), held(Store(HOST), 1, rows=0)) == ([], [])
+
+
+def test_three_levels_are_a_cache_before_a_disk_and_one_before_the_host() -> None:
+    """Rows leave the device, then the host; those that come pass both. A table beside it that the host alone caches shares the link."""
+    store = Store(DISK_HOST_CACHED, 0.1, host_share=0.4)
+    before, behind = steps(held(store, 0), held(Store(HOST_CACHED, 0.2), 1, rows=500, served=0.5))
+    from_host, of_file = (cache_hits(STATISTICS["t"], "lfu", SAMPLES, cached, 2).misses for cached in (100.0, 400.0))
+    beside = 0.5 * cache_hits(STATISTICS["t"], "lfu", SAMPLES, 200.0, 2).misses
+    assert behind == [] and [(step.store, step.kind) for step in before] == [
+        *((DISK_HOST_CACHED, kind) for kind in (WRITE_BACK, FETCH)),
+        *((HOST_CACHED, kind) for kind in (WRITE_BACK, FETCH)),
+    ]
+    disk, link = before[1], before[3]
+    assert link.after == (before[2].name, disk.name) and disk.after == (before[0].name,)
+    assert disk.bytes_of_rank == pytest.approx((of_file * RECORD, 0.0)) and 0 < of_file < from_host
+    assert link.bytes_of_rank == pytest.approx((from_host * RECORD, beside * RECORD))
+
+
+@pytest.mark.parametrize(("rows", "record", "distinct"), [(10_000, 128, 300), (10_000, 1024, 5000), (1000, 5000, 77), (64, 64, 64)])
+def test_pages_that_hold_a_batch_s_rows_are_those_of_rows_drawn_at_random(rows: int, record: int, distinct: int) -> None:
+    """Rows lie one after another in pages of 4 KiB, or each in its own."""
+    random = np.random.default_rng(1)
+    touched = []
+    for _ in range(200):
+        drawn = random.choice(rows, distinct, replace=False)
+        touched.append(len(np.unique(drawn // (4096 // record))) if record < 4096 else distinct * -(-record // 4096))
+    assert pages_touched(distinct, rows, record) == pytest.approx(np.mean(touched), rel=0.01)
+
+
+def test_unified_memory_moves_pages_both_ways_and_no_fewer_bytes_than_rows() -> None:
+    (fetch,), (back,) = steps(held(Store(HOST_PAGED), 0), held(Store(HOST_PAGED), 1, rows=500))
+    distinct = STATISTICS["t"].distinct_rows(SAMPLES)
+    pages = [pages_touched(distinct, 1000, RECORD), pages_touched(distinct / 2, 500, RECORD)]
+    for step in (fetch, back):
+        assert step.rows_of_rank == pytest.approx(pages) and step.bytes_of_rank == pytest.approx([4096 * number for number in pages])
+        assert step.store == HOST_PAGED and step.asked_of_rank == ()
+    assert (fetch.phase, fetch.after, back.phase, back.after) == ("forward", ("ids",), "backward", ("p.update",))
+    assert pages[0] * 4096 >= distinct * RECORD

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recsys_lab.cluster import Cluster, Disk, Host
 from recsys_lab.errors import UserError
 from recsys_lab.plan.steps import DENSE, FETCH, WRITE_BACK, Step, Steps
-from recsys_lab.plan.store import DISK_CACHED, HOST, HOST_CACHED
+from recsys_lab.plan.store import DISK_CACHED, DISK_HOST_CACHED, HOST, HOST_CACHED
 from recsys_lab.simulate.bounds import bounds_of
 from recsys_lab.simulate.phases import exposed_phases
 from recsys_lab.simulate.placed import Placed
@@ -294,3 +294,12 @@ def test_rows_of_a_disk_keep_the_link_no_longer_than_it_carries_them() -> None:
     software = profile(**SOFTWARE)
     assert _of_link_ms(placed(from_disk), on(), software).tolist() == link_ms(from_disk, on(), software).tolist() == [1.0]
     assert _of_link_ms(placed(COPY), on(), software).tolist() == [9.0, 9.0]
+
+
+def test_rows_that_a_disk_brings_to_the_host_do_not_pass_the_link() -> None:
+    step, slow, software = fetch(1, store=DISK_HOST_CACHED, records=1000), on(host=1.0), profile(**SOFTWARE)
+    assert moved_ms(step, slow, software) == pytest.approx([2.0])  # 20 MB of two ranks, at 10 MB a ms
+    zeros = np.zeros(2)
+    assert _of_link_ms(Placed(step, "disk", zeros, zeros + 9.0, np.full(2, True), zeros), slow, software).tolist() == [0.0, 0.0]
+    found = spans(iteration(replace(step, name="disk"), replace(fetch(1, "disk"), name="other")), "input")
+    assert found["disk"] == alike(1, 3) and found["other"] == alike(3, 4)  # over the link once they are there

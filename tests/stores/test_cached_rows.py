@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from recsys_lab.base.store_names import places_of
 from recsys_lab.errors import UserError
 from recsys_lab.executor.store.cached_rows import CachedRows
+from recsys_lab.executor.store.three_levels import rows_of
 from recsys_lab.kernels.stored import StoredWeights
-from recsys_lab.plan.store import DISK_CACHED, LFU, LRU, Store
+from recsys_lab.plan.store import DISK_CACHED, DISK_HOST_CACHED, LFU, LRU, Store
 
 ROWS, SLOTS, WIDTH = 20, 8, 4
 batches = st.lists(st.lists(st.integers(0, ROWS - 1), min_size=1, max_size=SLOTS), min_size=1, max_size=30)
@@ -28,17 +29,19 @@ def first(rows: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(rows).float().unsqueeze(1).expand(-1, WIDTH).contiguous()
 
 
-def opened(folder: Path | str, policy: str = LFU, rows: int = ROWS, slots: int = SLOTS) -> CachedRows:
+def opened(folder: Path | str, policy: str = LFU, rows: int = ROWS, slots: int = SLOTS, host: int | None = None) -> CachedRows:
+    """`host`: rows in its memory, where there are three levels."""
     weights = StoredWeights.empty("fp32", (slots, WIDTH), torch.device("cpu"))
-    cached = CachedRows(Store(DISK_CACHED, slots / rows, policy), "t", 0, rows, weights)
+    two, three = Store(DISK_CACHED, slots / rows, policy), Store(DISK_HOST_CACHED, slots / rows, policy, (host or slots) / rows)
+    cached = rows_of(three if host else two, "t", 0, rows, weights)
     cached.open(str(folder), first, {})
     return cached
 
 
-@settings(max_examples=60)
-@given(batches, st.sampled_from([LFU, LRU]))
-def test_hits_values_and_what_leaves_are_those_of_a_plain_list(taken: list[list[int]], policy: str) -> None:
-    cached, values = opened("", policy), first(np.arange(ROWS))
+@settings(max_examples=80)
+@given(batches, st.sampled_from([LFU, LRU]), st.sampled_from([None, SLOTS, SLOTS + 1, 14, ROWS]))
+def test_hits_values_and_what_leaves_are_those_of_a_plain_list(taken: list[list[int]], policy: str, host: int | None) -> None:
+    cached, values = opened("", policy, host=host), first(np.arange(ROWS))
     inside: set[int] = set()
     reads, last, hits = dict.fromkeys(range(ROWS), 0), dict.fromkeys(range(ROWS), 0), 0
     for number, ids in enumerate(taken, start=1):
@@ -55,6 +58,28 @@ def test_hits_values_and_what_leaves_are_those_of_a_plain_list(taken: list[list[
         held.done(moved=True)
     assert cached.counts()["hits"] == hits
     assert set(np.flatnonzero(cached._cache.where(np.arange(ROWS)) >= 0).tolist()) == inside
+    seen = np.unique(sum(taken, []))
+    assert np.array_equal(np.flatnonzero(cached.known(np.arange(ROWS))), seen)
+    assert torch.equal(cached.fields["model"].of(cached.records(np.arange(ROWS))), values)
+
+
+@settings(max_examples=80)
+@given(batches, st.sampled_from([LFU, LRU]), st.integers(SLOTS, ROWS))
+def test_of_three_levels_each_has_all_of_the_one_before_with_two_batches_in_flight(taken: list[list[int]], policy: str, host: int) -> None:
+    cached, values, before = opened("", policy, host=host), first(np.arange(ROWS)), None
+    for ids in taken:
+        ids = ids[: SLOTS // 2]
+        held = cached.take(torch.tensor(ids))
+        if before is not None:
+            before[0].done(moved=before[1])
+        assert torch.equal(cached.weights.model[held.slots.long()], values[ids])
+        moved = sum(ids) % 3 > 0
+        if moved:
+            cached.weights.model[held.slots.long()] = values[ids] + 1
+            values[list(set(ids))] += 1
+        before = (held, moved)
+        slots, host_rows = (one._cache.where(np.arange(ROWS)) >= 0 for one in (cached, cached._host))  # type: ignore[attr-defined]
+        assert not (slots & ~host_rows).any() and host_rows.sum() <= host
 
 
 def test_rows_that_leave_together_lie_together_in_the_file(tmp_path: Path) -> None:

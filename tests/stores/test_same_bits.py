@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recsys_lab.plan.store import DISK_CACHED, HOST, HOST_CACHED, LFU, LRU, Store
+from recsys_lab.plan.store import DISK_CACHED, DISK_HOST_CACHED, HOST, HOST_CACHED, LFU, LRU, Store
 from recsys_lab.tables import Table
 from recsys_lab.tables.spec import TABLE_FORMATS
 from tests.executor.reference import samples
@@ -19,7 +19,8 @@ TABLES = (Table("long", 81, 16, ("f_long",)), Table("odd", 61, 8, ("f_odd",)), T
 SEQUENCES = (Table("one", 81, 8, ("f_one",), "none"), Table("two", 61, 8, ("f_two",), "none"))
 OPTIMIZERS = ("sgd", "adagrad", "row_wise_adagrad", "adam")
 ON_DISK = (Store(DISK_CACHED, 0.6, LFU), Store(DISK_CACHED, 0.6, LRU))
-STORES = (*ON_DISK, Store(HOST_CACHED, 0.7, LFU), Store(DISK_CACHED, 1.0, LRU), Store(HOST))
+THREE_LEVELS = (Store(DISK_HOST_CACHED, 0.5, LFU, 0.7), Store(DISK_HOST_CACHED, 0.5, LRU, 0.8))
+STORES = (*ON_DISK, Store(HOST_CACHED, 0.7, LFU), Store(DISK_CACHED, 1.0, LRU), *THREE_LEVELS, Store(HOST))
 STEPS, ROWS = 9, 8
 LONG = pytest.mark.long
 
@@ -45,6 +46,17 @@ def test_every_optimizer_and_format_under_every_way_to_cut(hosts: int, ranks_per
         else:
             assert totals[0] > 0 and totals[1] > 0
             assert case.store.cached_share > 0.65 or case.save_at or (totals[2] > 0 and totals[3] > 0), case
+
+
+def test_three_levels(tmp_path: Path) -> None:
+    """A host that holds hardly more than the slots, and one that holds all; rows go to the disk and come back through both."""
+    stores = (*THREE_LEVELS, Store(DISK_HOST_CACHED, 0.55, LFU, 0.56), Store(DISK_HOST_CACHED, 0.5, LRU, 1.0))
+    ways = cycle((optimizer, format) for optimizer, format in zip(OPTIMIZERS, ("fp32", "split_bf16", "fp16", "bf16_master")))
+    drawn = [Case("table_wise", *next(ways), store, ahead, save_at) for store in stores for ahead in (False, True) for save_at in (0, 3)]
+    (counts,) = run_ranks(compare, 1, 1, TABLES[:2], drawn, samples(TABLES[:2], STEPS, ROWS, DENSE), str(tmp_path))
+    for case, counted in zip(drawn, counts):
+        store, read = case.store, sum(one["bytes_read"] for one in counted.values())
+        assert store is not None and (store.host_share == 1.0) == (read == 0) or case.save_at, (case, counted)
 
 
 def test_sequences(tmp_path: Path) -> None:

@@ -60,7 +60,9 @@ class Field:
         return taken.view(-1).view(self.tensor.dtype).view(len(records), *self.tensor.shape[1:])
 
     def put(self, records: np.ndarray, values: torch.Tensor) -> None:
-        records[:, self.begin : self.stop] = values.contiguous().view(-1).view(torch.uint8).view(len(records), -1).numpy()
+        records[:, self.begin : self.stop] = (
+            values.contiguous().view(-1).view(torch.uint8).view(len(records), self.stop - self.begin).numpy()
+        )
 
 
 class CachedRows:
@@ -85,15 +87,20 @@ class CachedRows:
                 size = tensor.itemsize * math.prod(tensor.shape[1:])
                 self.fields[name] = Field(tensor, end, end + size)
                 end += size
-        self.record_bytes, self._size = end, places_of(self.rows) * end
+        self.record_bytes = end
         self.folder = folder or os.environ.get(SCRATCH) or tempfile.gettempdir()
+        tensors = [field.tensor for field in self.fields.values()]
+        self._cache = RowCache(self.rows, len(self.weights.model), self.store.policy == LFU, self._open_below(), tensors)
+
+    def _open_below(self) -> int:
+        """The descriptor of the file."""
+        self._size = places_of(self.rows) * self.record_bytes
         try:
             self._file = self._open()
             os.truncate(self._file.fileno(), self._size)
         except OSError as error:
             raise self._refused(error, begins=True) from None
-        tensors = [field.tensor for field in self.fields.values()]
-        self._cache = RowCache(self.rows, len(self.weights.model), self.store.policy == LFU, self._file.fileno(), tensors)
+        return self._file.fileno()
 
     def _open(self) -> IO[bytes]:
         if self.store.kind == HOST_CACHED:
@@ -132,7 +139,7 @@ class CachedRows:
     def fetch(self, ids: torch.Tensor, finished: list[tuple[np.ndarray, bool]]) -> Held:
         """As `take`, on the thread that fetches. `finished`: batches that are no longer in flight."""
         for distinct, moved in finished:
-            self._cache.release(distinct, moved)
+            self._release(distinct, moved)
         try:
             self._check_size()
             slots, distinct, rows, to = self._cache.take(ids)
@@ -147,6 +154,14 @@ class CachedRows:
             ) from None
         except (OSError, EOFError) as error:
             raise self._refused(error) from None
+        self._fill(ids, distinct, rows, to)
+        return Held(slots, distinct, self._finished)
+
+    def _release(self, distinct: np.ndarray, moved: bool) -> None:
+        self._cache.release(distinct, moved)
+
+    def _fill(self, ids: torch.Tensor, distinct: np.ndarray, rows: np.ndarray, to: np.ndarray) -> None:
+        """What `ids` need besides the file: `rows` that were never written get their first values, in the slots `to`."""
         if len(rows):
             assert self._first is not None
             at = torch.from_numpy(to)
@@ -154,7 +169,6 @@ class CachedRows:
             for name, field in self.fields.items():
                 if name not in ("model", "rest"):
                     field.tensor.index_fill_(0, at, 0.0)
-        return Held(slots, distinct, self._finished)
 
     def known(self, rows: np.ndarray) -> np.ndarray:
         """Whether each of `rows` (int64) was ever in a slot or written: bool. The others have their first values."""
@@ -166,11 +180,7 @@ class CachedRows:
         self._settle()
         records, where = np.zeros((len(rows), self.record_bytes), np.uint8), self._cache.where(rows)
         cached, on_file, never = where >= 0, where == IN_FILE, where == NEVER
-        if cached.any():
-            at, part = torch.from_numpy(where[cached]), np.empty((int(cached.sum()), self.record_bytes), np.uint8)
-            for field in self.fields.values():
-                field.put(part, field.tensor.index_select(0, at))
-            records[cached] = part
+        records[cached] = self._of_slots(where[cached])
         if on_file.any():
             records_at = self._cache.record_positions(rows[on_file])
             order = np.argsort(records_at)
@@ -188,6 +198,13 @@ class CachedRows:
             records[never] = part
         return records
 
+    def _of_slots(self, slots: np.ndarray) -> np.ndarray:
+        """Their records, uint8 [n, bytes]."""
+        at, records = torch.from_numpy(slots), np.empty((len(slots), self.record_bytes), np.uint8)
+        for field in self.fields.values():
+            field.put(records, field.tensor.index_select(0, at))
+        return records
+
     def replace(self, rows: np.ndarray, records: np.ndarray) -> None:
         """Sets these `rows` (int64, distinct). Those that are as they were are not written."""
         changed = (self.records(rows) != records).any(axis=1)
@@ -197,9 +214,13 @@ class CachedRows:
         for field in self.fields.values():
             field.tensor.index_copy_(0, torch.from_numpy(where[cached]), field.of(records[cached]))
         self._cache.wrote(where[cached])
-        records_at = self._cache.record_positions(rows[~cached], write=True)
+        self._write(rows[~cached], records[~cached])
+
+    def _write(self, rows: np.ndarray, records: np.ndarray) -> None:
+        """Sets rows without a slot."""
+        records_at = self._cache.record_positions(rows, write=True)
         order = np.argsort(records_at)
-        self._try(write_records, records_at[order], np.ascontiguousarray(records[~cached][order]))
+        self._try(write_records, records_at[order], np.ascontiguousarray(records[order]))
 
     def _try(self, move: Callable[[int, np.ndarray, np.ndarray], None], rows: np.ndarray, records: np.ndarray) -> None:
         try:

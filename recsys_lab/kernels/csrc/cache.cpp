@@ -24,7 +24,7 @@ constexpr int32_t at_place(int64_t place) { return (int32_t)(-2 - place); }
 constexpr int64_t place_of(int32_t where) { return -2 - (int64_t)where; }
 constexpr bool is_in_file(int32_t where) { return where <= -2; }
 enum Count { HITS, MISSES, MADE, ROWS_READ, ROWS_WRITTEN, COUNTS };
-enum List { HELD, MADE_ROWS, MADE_SLOTS };
+enum List { HELD, MADE_ROWS, MADE_SLOTS, LEFT_ROWS, LEFT_SLOTS, READ_ROWS, READ_SLOTS, LISTS };
 
 // Zero from the start, without a page being touched.
 template <class T>
@@ -60,7 +60,7 @@ struct Cache {
     int64_t used = 0, pinned = 0;       // slots
     int64_t next = 0;                   // place
     uint32_t now = 0;
-    std::vector<int64_t> lists[3];
+    std::vector<int64_t> lists[LISTS];
     std::vector<Place> missing, leaving, reading;
     int64_t counts[COUNTS] = {};
 
@@ -125,6 +125,8 @@ struct Cache {
                 const int64_t at = fill_place();
                 where[row] = at_place(at);
                 leaving.push_back({at, slot});
+                lists[LEFT_ROWS].push_back(row);
+                lists[LEFT_SLOTS].push_back(slot);
             } else {
                 where[row] = s.place ? at_place(s.place - 1) : NEVER;
             }
@@ -172,8 +174,14 @@ struct Cache {
             s.dirty = 0;
             s.place = from_file ? (int32_t)place_of((int32_t)m.slot) + 1 : 0;
             hold(slot);
-            if (from_file) reading.push_back({s.place - 1, slot});
-            else { lists[MADE_ROWS].push_back(m.row); lists[MADE_SLOTS].push_back(slot); }
+            if (from_file) {
+                reading.push_back({s.place - 1, slot});
+                lists[READ_ROWS].push_back(m.row);
+                lists[READ_SLOTS].push_back(slot);
+            } else {
+                lists[MADE_ROWS].push_back(m.row);
+                lists[MADE_SLOTS].push_back(slot);
+            }
         }
         for (const int64_t slot : lists[HELD])
             if (lfu) ++key[at_slot[slot].row]; else key[slot] = now;
@@ -208,7 +216,7 @@ int cache_move(Cache* c, int fd, const Part* parts, int64_t count, int in_flight
     return failed ? failed : transfer(fd, false, c->reading.data(), c->reading.size(), parts, count, in_flight);
 }
 
-// Of the last take: HELD, MADE_ROWS (never written: the caller fills their slots), MADE_SLOTS.
+// Of the last take: HELD, MADE_ROWS (never written: the caller fills their slots), MADE_SLOTS; what left changed, and what the file has.
 int64_t cache_list(Cache* c, int which, const int64_t** at) {
     *at = c->lists[which].data();
     return c->lists[which].size();

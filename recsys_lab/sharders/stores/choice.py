@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -21,9 +22,9 @@ from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.memory import bytes_beneath, bytes_of_ranks, check_beneath
 from recsys_lab.plan.sharding_plan import Placement
-from recsys_lab.plan.store import DISK_CACHED, HOST, Store
+from recsys_lab.plan.store import DISK_CACHED, DISK_HOST_CACHED, HOST, HOST_PAGED, ON_DISK, UNCACHED, Store
 from recsys_lab.plan.store_facts import least_share, samples_of
-from recsys_lab.plan.store_steps import record_bytes
+from recsys_lab.plan.store_steps import PAGE_BYTES, pages_touched, record_bytes
 from recsys_lab.plan.tiers import is_tiered
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.tables import Table
@@ -49,14 +50,20 @@ class Menu:
 
 
 def with_caches(
-    plan: ShardingPlan, inputs: PlanInputs, kinds: Sequence[str], policy: str, in_flight: int, has_budget: bool = True
+    plan: ShardingPlan,
+    inputs: PlanInputs,
+    kinds: Sequence[str],
+    policy: str,
+    in_flight: int,
+    has_budget: bool = True,
+    host_share: float = 0.0,
 ) -> ShardingPlan:
     """`plan` with stores of `kinds`, so that it fits `inputs.cluster`. PlanDoesNotFit, with the memory that would do, where none does.
 
-    `has_budget`: the memory is a budget that can be raised.
+    `has_budget`: the memory is a budget that can be raised. `host_share`: of three levels, the rows that the hosts' memory holds.
     """
-    menus = [_menu(t, p, inputs, kinds, policy, in_flight) for t, p in zip(plan.tables, plan.placements)]
-    shards, beneath = _Shards.of(plan, menus, inputs), bytes_beneath(inputs.cluster, kinds[0])
+    menus = [_menu(t, p, inputs, kinds, policy, in_flight, host_share) for t, p in zip(plan.tables, plan.placements)]
+    shards, beneath = _Shards.of(plan, menus, inputs), bytes_beneath(inputs.cluster, kinds[0] in ON_DISK)
     free = _free_bytes(plan, inputs)
     cheapest = shards.at_price(math.inf)
     if (shards.bytes_of_ranks(cheapest) > free).any():
@@ -68,6 +75,28 @@ def with_caches(
     cached_plan = replace(plan, placements=placements)
     check_beneath(cached_plan, inputs.workload, inputs.cluster)
     return cached_plan
+
+
+def store_with(kind: str, share: float, policy: str, host_share: float) -> Store:
+    """A cache of that share. Of three levels, with no less in the host's memory."""
+    return Store(kind, share, policy, max(host_share, share) if kind == DISK_HOST_CACHED else 0.0)
+
+
+def with_share(plan: ShardingPlan, inputs: PlanInputs, store: Store, in_flight: int) -> ShardingPlan:
+    """`plan` with `store` for each table that ranks hold alone, and whose cache then holds the rows of the batches in flight."""
+    samples = partial(samples_of, world_size=inputs.cluster.world_size, batch_size=inputs.workload.batch_size)
+
+    def leaves(table: Table, placement: Placement) -> bool:
+        share = least_share(table, placement, inputs.access[table.name], samples(placement), in_flight)
+        return _can_leave(placement) and share <= store.cached_share
+
+    placements = (replace(p, store=store) if leaves(t, p) else p for t, p in zip(plan.tables, plan.placements))
+    return replace(plan, placements=tuple(placements))
+
+
+def _can_leave(placement: Placement) -> bool:
+    """Device memory: no other rank has its rows."""
+    return not is_tiered(placement) and all(len(shard.ranks) == 1 for shard in placement.shards)
 
 
 def _chosen(shards: _Shards, free: np.ndarray) -> np.ndarray:
@@ -84,10 +113,12 @@ def _chosen(shards: _Shards, free: np.ndarray) -> np.ndarray:
     return shards.filled_up(shards.at_price(high), free)
 
 
-def memory_span_gb(plan: ShardingPlan, inputs: PlanInputs, kinds: Sequence[str], policy: str, in_flight: int) -> tuple[float, float]:
+def memory_span_gb(
+    plan: ShardingPlan, inputs: PlanInputs, kinds: Sequence[str], policy: str, in_flight: int, host_share: float = 0.0
+) -> tuple[float, float]:
     """The memory a rank with which `plan` fits: with the fewest rows in it that work, and with all of them."""
-    menus = [_menu(t, p, inputs, kinds, policy, in_flight) for t, p in zip(plan.tables, plan.placements)]
-    beneath, memory = bytes_beneath(inputs.cluster, kinds[0]), bytes_of_ranks(plan, inputs.workload)
+    menus = [_menu(t, p, inputs, kinds, policy, in_flight, host_share) for t, p in zip(plan.tables, plan.placements)]
+    beneath, memory = bytes_beneath(inputs.cluster, kinds[0] in ON_DISK), bytes_of_ranks(plan, inputs.workload)
     shards = _Shards.of(plan, menus, inputs).within(beneath, np.full(plan.world_size, math.inf))
     tables = np.asarray(memory.weights) + np.asarray(memory.optimizer_state)
     usable_share = 1 - inputs.cluster.reserved_memory_share
@@ -187,19 +218,22 @@ class _Shards:
         return choices
 
 
-def _menu(table: Table, placement: Placement, inputs: PlanInputs, kinds: Sequence[str], policy: str, in_flight: int) -> Menu:
+def _menu(
+    table: Table, placement: Placement, inputs: PlanInputs, kinds: Sequence[str], policy: str, in_flight: int, host_share: float
+) -> Menu:
     stays = Menu((None,), np.zeros(1))
-    if is_tiered(placement) or any(len(shard.ranks) > 1 for shard in placement.shards):
+    if not _can_leave(placement):
         return stays
     samples, access = samples_of(placement, inputs.cluster.world_size, inputs.workload.batch_size), inputs.access[table.name]
     shards = sum(shard.rows > 0 for shard in placement.shards)
     least = math.ceil(least_share(table, placement, access, samples, in_flight) * 1e6 + 1) / 1e6
     stores: list[Store | None] = [None]
     for kind in kinds:
-        if kind == HOST:
-            stores.append(Store(HOST, 0.0, policy))
+        if kind in UNCACHED:
+            stores.append(Store(kind, 0.0, policy))
         elif least < MOST_CACHED:
-            stores += [Store(kind, float(share), policy) for share in np.geomspace(least, MOST_CACHED, SIZES).clip(least, MOST_CACHED)]
+            shares = np.geomspace(least, MOST_CACHED, SIZES).clip(least, MOST_CACHED).tolist()
+            stores += [store_with(kind, share, policy, host_share) for share in shares]
     size = record_bytes(table, table.dim, inputs.workload)
     return Menu(tuple(stores), np.asarray([_ms(table, store, inputs, samples, size, shards, in_flight) for store in stores]))
 
@@ -214,13 +248,20 @@ def _ms(table: Table, store: Store | None, inputs: PlanInputs, samples: int, siz
     if store is None:
         return 0.0
     access, cluster = inputs.access[table.name], inputs.cluster
+    if store.kind == HOST_PAGED:
+        pages = pages_touched(access.distinct_rows(samples), table.rows, size)
+        return shards * STORE_MS + 2 * pages * PAGE_BYTES / _link(cluster)
     if store.kind == HOST:
         moved = samples * access.mean_length * table.dim * READ_BYTES[table.dtype] + 2 * access.distinct_rows(samples) * size
         return shards * STORE_MS + moved / _link(cluster)
     misses = cache_hits(access, store.policy, samples, store.cached_share * table.rows, in_flight).misses
     if store.kind == DISK_CACHED:
         return shards * STORE_MS + _disk_ms(misses, size, cluster, _page_cache_share(inputs))
-    return shards * STORE_MS + 2 * misses * size / _link(cluster)
+    ms = shards * STORE_MS + 2 * misses * size / _link(cluster)
+    if store.kind == DISK_HOST_CACHED:
+        of_host = cache_hits(access, store.policy, samples, store.host_share * table.rows, in_flight)
+        ms += _disk_ms(of_host.misses, size, cluster, 0.0)
+    return ms
 
 
 def _link(cluster: Cluster) -> float:
@@ -233,8 +274,14 @@ def _page_cache_share(inputs: PlanInputs) -> float:
 
     0 where its rate is not known. The simulator prices what a plan really leaves.
     """
-    cluster, host, disk = inputs.cluster, inputs.cluster.host, inputs.cluster.disk
-    if host is None or disk is None or disk.cached_reads_per_s is None:
+    disk = inputs.cluster.disk
+    return 0.0 if disk is None or disk.cached_reads_per_s is None else host_share(inputs)
+
+
+def host_share(inputs: PlanInputs) -> float:
+    """Of all tables, the part that the hosts' memory has room for beside full ranks. 0 where its size is not known."""
+    cluster, host = inputs.cluster, inputs.cluster.host
+    if host is None:
         return 0.0
     ranks_gb = cluster.ranks_per_host * cluster.device.memory_gb if cluster.device.kind == "cpu" else 0.0
     return min(max(host.memory_gb - ranks_gb, 0.0) * 1e9 * cluster.hosts / bytes_of_tables(inputs), 1.0)

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from recsys_lab.base.store_names import AUTO, DISK_CACHED, HOST, HOST_CACHED, LFU, NONE
+from recsys_lab.base.store_names import AUTO, DISK_CACHED, DISK_HOST_CACHED, HOST, HOST_CACHED, LFU, NONE
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.plan import ShardingPlan
+from recsys_lab.plan.memory import check_fits
+from recsys_lab.plan.store import Store
 from recsys_lab.sharders.base import PlanInputs
-from recsys_lab.sharders.stores.choice import bytes_of_tables, memory_span_gb, with_caches
+from recsys_lab.sharders.stores.choice import bytes_of_tables, host_share, memory_span_gb, store_with, with_caches, with_share
 
 #: The room that a sharder is given in turn, until its plan can be made to fit. It is a multiple of what a rank holds on average.
 ROOM = (1.25, 2.0, 4.0, math.inf)
@@ -25,13 +27,37 @@ class Stores:
     """Where rows go that do not fit, under any sharder.
 
     `budget_gb`: what a rank may use of its device's memory; None: all. `store`, `policy`: as the sharder's keys have them. `in_flight`:
-    batches whose rows are in use at a time.
+    batches whose rows are in use at a time. `cached_share`: of the rows of each table that can leave memory; None: as many as fit.
+    `host_share`: of disk_host_cached, the rows in the hosts' memory; None: as many as fit.
     """
+
+    def place(self, inputs: PlanInputs, plan_of: Plans) -> ShardingPlan:
+        """What `plan_of` plans, with stores where a share is named, or where it does not fit without. Raises PlanDoesNotFit."""
+        within = self.within(inputs)
+        if self.cached_share is not None:
+            return self._at_share(within, plan_of, store_with(self.store, self.cached_share, self.policy, self._of_host(within)))
+        try:
+            return plan_of(within)
+        except PlanDoesNotFit as refused:
+            return self.plan(within, plan_of, refused)
+
+    def _at_share(self, inputs: PlanInputs, plan_of: Plans, store: Store) -> ShardingPlan:
+        """With more memory than there is where the tables do not fit as a whole."""
+        for given in (inputs, *_rooms(inputs)):
+            try:
+                plan = with_share(plan_of(given), inputs, store, self.in_flight)
+                check_fits(plan, inputs.workload, inputs.cluster)
+                return plan
+            except PlanDoesNotFit as error:
+                last = error
+        raise last
 
     budget_gb: float | None = None
     store: str = AUTO
     policy: str = LFU
     in_flight: int = 1
+    cached_share: float | None = None
+    host_share: float | None = None
 
     def within(self, inputs: PlanInputs) -> PlanInputs:
         """`inputs` for a cluster with no more memory a rank than the budget."""
@@ -48,7 +74,9 @@ class Stores:
         for kinds in self._kinds(inputs):
             for number, given in enumerate(_rooms(inputs)):
                 try:
-                    return with_caches(plan_of(given), inputs, kinds, self.policy, self.in_flight, self.budget_gb is not None)
+                    return with_caches(
+                        plan_of(given), inputs, kinds, self.policy, self.in_flight, self.budget_gb is not None, self._of_host(inputs)
+                    )
                 except PlanDoesNotFit as error:
                     last = error if number < len(ROOM) else last
         raise last
@@ -58,12 +86,21 @@ class Stores:
 
         The least is with the smallest caches that work, the most with all rows in it.
         """
-        return memory_span_gb(plan.without_stores(), inputs, self._kinds_of(plan, inputs), self.policy, self.in_flight)
+        return memory_span_gb(
+            plan.without_stores(), inputs, self._kinds_of(plan, inputs), self.policy, self.in_flight, self._of_host(inputs)
+        )
 
     def at(self, inputs: PlanInputs, plan: ShardingPlan, memory_gb: float) -> ShardingPlan:
         """`plan`, whatever its stores, with those for so much memory a rank. Raises PlanDoesNotFit."""
         given = with_memory(inputs, memory_gb)
-        return with_caches(plan.without_stores(), given, self._kinds_of(plan, inputs), self.policy, self.in_flight)
+        return with_caches(
+            plan.without_stores(), given, self._kinds_of(plan, inputs), self.policy, self.in_flight, host_share=self._of_host(inputs)
+        )
+
+    def _of_host(self, inputs: PlanInputs) -> float:
+        if self.store != DISK_HOST_CACHED:
+            return 0.0
+        return host_share(inputs) if self.host_share is None else self.host_share
 
     def _kinds_of(self, plan: ShardingPlan, inputs: PlanInputs) -> tuple[str, ...]:
         """Of those that tables may have, the first that the plan's are of."""

@@ -32,7 +32,7 @@ BASE = "fp32"
 #: Each with what trains well on it: Adam, on the tables too.
 DATA = {"synthetic": ("data=synthetic", "data.rows_test=0"), "frappe": ("experiment=frappe",)}
 FIXED = ("mode=train", "model=dlrm", "logger=none", "trainer.checkpoint_every_steps=0", "trainer.evaluate_train_rows=0")
-FIXED += ("trainer.measure_steps=1",)
+FIXED += ("trainer.measure_steps=1", "baselines=false")
 NOTE = "From FP32: the median of the means of any two paired differences, and its exact interval (Hodges and Lehmann)."
 
 

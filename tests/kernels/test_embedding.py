@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import embedding_bag
 
+from recsys_lab.base.row_updates import ROW_UPDATES, STRATEGIES
 from recsys_lab.errors import UserError
-from recsys_lab.kernels import Lookups, Rule, available, bags, join, native, rows, torch_embedding, update, why_not
+from recsys_lab.kernels import Lookups, Rule, available, bags, join, rows, torch_embedding, update, why_not
 from recsys_lab.kernels.rule import STATE_OF
 from tests.kernels.cases import FORMATS, batch, copies, same_bits, stored
 
@@ -240,7 +241,7 @@ def test_a_gradient_with_strides_needs_no_copy_of_ones_own() -> None:
         assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("strategy", native.STRATEGIES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("format", ["fp32", "split_bf16"])
 def test_the_papers_strategies_give_the_same_but_for_rounding(strategy: str, format: str) -> None:
     """A weight moves n times instead of once, with an error of half a unit in the last place each time."""
@@ -304,7 +305,7 @@ def test_an_id_outside_the_table_changes_nothing(wrong: int) -> None:
         bags(weight, lookups)
     with pytest.raises(IndexError, match=f"id {wrong} at position 2 "):
         rows(weight, lookups.ids)
-    for strategy in ("default", *native.STRATEGIES):
+    for strategy in ROW_UPDATES:
         with pytest.raises(IndexError, match=f"id {wrong} at position 2 "):
             update(weight, lookups, torch.ones(2, 8), RULES["sgd"], strategy=strategy)
     with pytest.raises(IndexError, match="at position 1 "):

@@ -273,10 +273,11 @@ def test_an_unknown_strategy_is_refused_in_one_line() -> None:
         update(*_one_row("fp32"), strategy="fastest")
 
 
-def test_stochastic_rounding_takes_a_neighbour_and_keeps_the_mean() -> None:
+@pytest.mark.parametrize("step", [3, 5, 2**40])  # from the fifth on its product has more than 64 bits
+def test_stochastic_rounding_takes_a_neighbour_and_keeps_the_mean(step: int) -> None:
     """Of normal, subnormal and exact numbers of FP16. The chance of the upper neighbour is the distance from the lower one."""
     values = torch.tensor([1.0003, -1.0003, 1e-6, -3e-8, 0.0, 0.5, 60001.0])
-    many = torch_embedding.rounded_at_random(values.repeat(40_000, 1), torch.arange(40_000), step=3)
+    many = torch_embedding.rounded_at_random(values.repeat(40_000, 1), torch.arange(40_000), step=step)
     assert torch.equal(many.half().float(), many)
     spacing = torch.tensor([2**-10, 2**-10, 2**-24, 2**-24, 0, 0, 32])
     assert ((many - values).abs() <= spacing).all()

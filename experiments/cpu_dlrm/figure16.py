@@ -8,11 +8,12 @@ from __future__ import annotations
 import statistics
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 from experiments.cpu_dlrm import quality
 from experiments.cpu_dlrm.quality import FIXED, Run, do_all
 from experiments.cpu_dlrm.tables import published
-from recsys_lab.base.ranges import Rounds
+from recsys_lab.base.ranges import OneOf, Rounds
 from recsys_lab.data.sources import check_root
 from recsys_lab.errors import UserError
 from recsys_lab.studies.pictures import BLUE, GREEN, GREY, INK, ORANGE, PINK, picture, written
@@ -58,23 +59,35 @@ WHAT = {
 ALONE = ("launcher.hosts=1", "launcher.ranks_per_host=1")
 
 
-def run(name: str, *, seeds: Rounds = 1, others: Rounds | None = None, runs: str = "runs/cpu_dlrm", root: str | None = None) -> Study:
-    """`seeds` 1 to that of FP32 and Split-SGD-BF16, `others` of the other variants (null: as many). `root`: the folder of Criteo's log,
-    null to leave it out. `runs`: the folder of the runs; one that is there with the same overrides is not run again.
+OTHERS = tuple(variant for variant in VARIANTS if variant not in COMPARED)
+
+
+def run(
+    name: str,
+    *,
+    seeds: Rounds = 1,
+    others: Rounds | None = None,
+    variants: list[Annotated[str, OneOf(OTHERS)]] | None = None,
+    runs: str = "runs/cpu_dlrm",
+    root: str | None = None,
+) -> Study:
+    """`seeds` 1 to that of FP32 and Split-SGD-BF16, `others` of the other `variants` (null: as many, and all). `root`: the folder of
+    Criteo's log, null to leave it out. `runs`: the folder of the runs; one that is there with the same overrides is not run again.
     """
     if seeds < 1:
         raise UserError("too few", where="seeds", given=seeds, allowed="1 or more")
     criteo = None if root is None else check_root(root).resolve()
-    all_runs = runs_of(seeds, seeds if others is None else others, Path(runs).resolve(), criteo)
+    beside = OTHERS if variants is None else tuple(variants)
+    all_runs = runs_of(seeds, seeds if others is None else others, Path(runs).resolve(), criteo, beside)
     do_all(all_runs, AT_ONCE)
     return study_of(name, all_runs)
 
 
-def runs_of(seeds: int, others: int, folder: Path, criteo: Path | None) -> list[Run]:
+def runs_of(seeds: int, others: int, folder: Path, criteo: Path | None, beside: tuple[str, ...] = OTHERS) -> list[Run]:
     """Seed after seed, the two that are compared before the others, so that what is there after a while can be compared."""
     roots = {"synthetic": ()} | ({} if criteo is None else {"criteo": (f"data.root={criteo}",)})
     found = []
-    for variants, last in ((COMPARED, seeds), (tuple(v for v in VARIANTS if v not in COMPARED), others)):
+    for variants, last in ((COMPARED, seeds), (beside, others)):
         for seed in range(1, last + 1):
             for data, root in roots.items():
                 for variant in variants:

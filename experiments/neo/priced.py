@@ -20,6 +20,7 @@ from recsys_lab.experiment import of_words
 from recsys_lab.plan import ShardingPlan, Step, Steps, Workload
 from recsys_lab.plan.context import ID_BYTES
 from recsys_lab.plan.lower import lower
+from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.planning import workload_of
 from recsys_lab.precision import Precision
 from recsys_lab.sharders.base import PlanInputs
@@ -65,6 +66,7 @@ class Case:
     `sharder.store` has it. `exponent`: of the ids' power law; None: the model's. `parts`: tables of equal rows in place of each. `every`:
     only one in so many tables, with as many times the rows. `id_bytes`: of an id on its way. `lookups`: shares of the memory bandwidth
     forward and backward; None: the profile's. `dense_share`: of the dense arch's FLOPs and weights, all of its layers narrower alike.
+    `reserved`: the share of a device's memory that is kept from tables; None: the cluster's.
     """
 
     model: str
@@ -81,11 +83,14 @@ class Case:
     id_bytes: int = 8
     lookups: tuple[float, float] | None = None
     dense_share: float = 1.0
+    reserved: float | None = None
 
 
 @dataclass(frozen=True)
 class Priced:
-    """`imbalance`: of the ranks' costs by the planner's model."""
+    """`imbalance`: of the ranks' costs by the planner's model. `memory_share`: what the mean rank's tables and dense arch take of the
+    memory beside the reserve.
+    """
 
     plan: ShardingPlan
     steps: Steps
@@ -93,6 +98,7 @@ class Priced:
     simulated: Simulated
     timeline: Timeline
     imbalance: float
+    memory_share: float
 
     @property
     def ms(self) -> float:
@@ -157,6 +163,8 @@ def priced(case: Case) -> Priced:
     tables, access = tables_of_case(case)
     work = thinner(replace(base(case.model).workload, batch_size=case.batch_of_gpu), case.dense_share)
     on = cluster(case.hosts)
+    if case.reserved is not None:
+        on = replace(on, reserved_memory_share=case.reserved)
     if case.placement == "dealt":
         plan = dealt(Model(tables, access, 0, 0.0, 0.0, 0.0, ()), on, case.precision, work)
     else:
@@ -169,7 +177,9 @@ def priced(case: Case) -> Priced:
         software = replace(software, lookup_efficiency_forward=case.lookups[0], lookup_efficiency_backward=case.lookups[1])
     simulated, timeline = simulate(steps, on, software, plan, work)
     costs = costs_of_ranks(plan, Setting(access, on, case.precision, case.batch_of_gpu, Weights()))
-    return Priced(plan, steps, work, simulated, timeline, costs.imbalance)
+    lasting = bytes_of_ranks(plan, work).lasting
+    filled = sum(lasting) / len(lasting) / on.usable_memory_bytes
+    return Priced(plan, steps, work, simulated, timeline, costs.imbalance, filled)
 
 
 def thinner(work: Workload, share: float) -> Workload:

@@ -12,6 +12,7 @@ from annotated_types import Interval
 from pydantic import Strict
 
 from recsys_lab.base.ranges import OneOf
+from recsys_lab.base.row_updates import ROW_UPDATES
 from recsys_lab.plan.scheme import EXCHANGES
 
 if TYPE_CHECKING:
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 
     #: (table, rows int64 [n], col_start, col_stop, seed) -> weights [n, cols]
     Initial = Callable[[Table, np.ndarray, int, int, int], torch.Tensor]
-
-#: Of `row_update`; those of the paper are in kernels/csrc/strategies.cpp.
-ROW_UPDATES = ("default", "reference", "atomic", "race_free")
 
 
 def shard(

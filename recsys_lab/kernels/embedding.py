@@ -11,6 +11,7 @@ from types import ModuleType
 
 import torch
 
+from recsys_lab.base.row_updates import ROW_UPDATES, STRATEGIES
 from recsys_lab.errors import UserError
 from recsys_lab.kernels import native, torch_embedding
 from recsys_lab.kernels.choice import native_for, triton_for
@@ -150,12 +151,12 @@ def check_strategy(strategy: str, weight: torch.Tensor, low: torch.Tensor | None
     """Raises UserError for a strategy of an update that does not exist, or not for this rule, these formats or this device."""
     if strategy == "default":
         return
-    if strategy not in native.STRATEGIES:
+    if strategy not in STRATEGIES:
         raise UserError(
             "unknown strategy of an update",
             where="sharder.executor.row_update",
             given=strategy,
-            allowed=", ".join(("default", *native.STRATEGIES)),
+            allowed=", ".join(ROW_UPDATES),
         )
     plain = rule.name == "sgd" and rule.weight_decay == 0 and native_for(weight)
     if not plain or (strategy == "atomic" and (weight.dtype != torch.float32 or low is not None)):

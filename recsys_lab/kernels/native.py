@@ -10,6 +10,7 @@ import functools
 
 import torch
 
+from recsys_lab.base.row_updates import STRATEGIES
 from recsys_lab.kernels.build import library
 from recsys_lab.kernels.lookups import Lookups
 from recsys_lab.kernels.rule import Rule
@@ -25,7 +26,6 @@ FORMAT = {
 }
 #: Those that C++ and Triton have. Torch updates by others.
 RULES = ("sgd", "row_wise_adagrad", "adagrad", "adam")
-STRATEGIES = ("reference", "atomic", "race_free")
 #: Elements below which one thread is quicker than waking others.
 FEW_ELEMENTS = 1 << 14
 

@@ -132,7 +132,8 @@ def rounded_at_random(values: torch.Tensor, rows: torch.Tensor, step: int) -> to
 
 def _uniform(rows: torch.Tensor, columns: int, step: int) -> torch.Tensor:
     """[U] -> [U, columns] in [0, 1): splitmix64 of row, column and step."""
-    seeds = rows.long().unsqueeze(1) * 0x632BE59BD9B4E019 + torch.arange(columns, device=rows.device) + step * 0x1F123BB5159A55E5
+    of_step = (step * 0x1F123BB5159A55E5 + (1 << 63)) % (1 << 64) - (1 << 63)  # in 64 bits, as torch's own products wrap
+    seeds = rows.long().unsqueeze(1) * 0x632BE59BD9B4E019 + torch.arange(columns, device=rows.device) + of_step
     mixed = (seeds + 1) * -0x61C8864680B583EB
     for shift, factor in ((30, -0x40A7B892E31B1A47), (27, -0x6B2FB644ECCEEE15)):
         mixed = (mixed ^ ((mixed >> shift) & ((1 << (64 - shift)) - 1))) * factor

@@ -269,6 +269,8 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
 
     The update reads one gradient row for each look-up. It reads and writes weights and optimizer state of each distinct row once. Where
     gradients were summed over replicas, it does so for every row. Rows in the host's memory, without a cache, are not the device's to read.
+
+    Tables of one data type and one pooling are one kernel, as TorchRec groups them for FBGEMM's (`group_tables`): widths and stores mix.
     """
     read_bytes, repeated_reads, update_bytes, repeated_sums, rows, pieces, output_bytes = (context.per_rank() for _ in range(7))
     optimizer, samples = context.workload.sparse_optimizer, _samples(context)
@@ -294,7 +296,14 @@ def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: t
         ):
             np.add.at(figures, rank, of_copy)
     prefix, names, role = context.prefix, context.names, context.role
-    work: dict[str, Any] = {"tables": names, "rows_of_rank": folded(rows), "shards_of_rank": folded(pieces), "role": role}
+    kernels = len({(table.dtype, table.pooling) for table, _ in context.placed})
+    work: dict[str, Any] = {
+        "tables": names,
+        "rows_of_rank": folded(rows),
+        "shards_of_rank": folded(pieces),
+        "role": role,
+        "kernels": kernels,
+    }
     of_lookup = {"written_of_rank": folded(output_bytes), "repeated_of_rank": folded(repeated_reads), **work}
     of_update = {"repeated_of_rank": folded(repeated_sums), **work}
     lookup = Step(f"{prefix}.lookup", "lookup", "forward", folded(read_bytes), after=after_lookup, **of_lookup)

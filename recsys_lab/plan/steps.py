@@ -62,6 +62,7 @@ class Step:
         role: what the step is of, one of those above; it decides how the step is scheduled and priced.
         part: which part, of a step that the simulator has cut in two.
         store: the kind of store of a fetch or a write_back (`plan.store.STORES`).
+        kernels: that a device runs for it (lookup, update): one for all tables of a data type and a pooling, whatever their widths.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Step:
     role: str = EMBEDDING
     part: str = ""
     store: str = ""
+    kernels: int = 1
 
     @property
     def is_collective(self) -> bool:

@@ -94,8 +94,8 @@ def collective_step_cost(pieces: Sequence[Step], cluster: Cluster, profile: Prof
 
 
 def launches(step: Step, profile: Profile, workload: Workload | None) -> int:
-    """Kernels, or groups of them, that the host starts for a step. It is one, and one more for each product of a dense layer."""
-    return 1 + sum(products for _, products in layers_of(step, profile, workload))
+    """Kernels, or groups of them, that the host starts for a step: its own, and one more for each product of a dense layer."""
+    return step.kernels + sum(products for _, products in layers_of(step, profile, workload))
 
 
 def layers_of(step: Step, profile: Profile, workload: Workload | None) -> list[tuple[DenseLayer, int]]:

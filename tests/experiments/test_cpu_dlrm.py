@@ -153,7 +153,7 @@ def test_figure_16_pairs_seeds_and_says_whether_the_bound_holds(tmp_path):
         fake(one, 0.8 + one.seed / 100 + (0.0001 * (-1) ** one.seed if one.variant != "fp32" else 0))
     assert all(one.is_done for one in runs)
     record = figure16.run("figure16", seeds=9, others=2, runs=str(tmp_path)).to_json()  # nothing is left to run
-    assert [one["holds"] for one in record["statements"]] == [True]
+    assert [one["holds"] for one in record["statements"]] == [True, False, False]  # both controls are as good, and of two seeds
     split = next(one for one in record["compared"] if one["variant"] == "split_sgd_bf16")
     assert len(split["differences"]) == 9 and split["low"] <= 0 <= split["high"] and split["confidence"] > 0.95
     assert split["ne"]["value"] == pytest.approx(-split["value"])
@@ -168,6 +168,15 @@ def test_figure_16_says_where_the_bound_does_not_hold_and_draws(tmp_path):
     study = figure16.study_of("figure16", runs)
     assert not study.statements[0][1]
     assert all(path.stat().st_size > 10_000 for path in study.draw(tmp_path))
+
+
+def test_a_control_of_figure_16_falls_short_where_its_interval_does(tmp_path):
+    runs = figure16.runs_of(6, 6, tmp_path, None)
+    assert all({*figure16.SGD} <= {*one.overrides} for one in runs)
+    for one in runs:
+        worse = {"split_8": 0.001, "fp16_stochastic": 0.001 * (-1) ** one.seed}
+        fake(one, 0.8 + one.seed / 100 - worse.get(one.variant, 0))
+    assert [holds for _, holds in figure16.study_of("figure16", runs).statements] == [True, True, False]
 
 
 def test_the_bound_is_for_the_interval_not_for_its_middle(tmp_path):

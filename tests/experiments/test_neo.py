@@ -10,11 +10,13 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from experiments.neo import stages
 from experiments.neo.model_f import PAPER
 from experiments.neo.model_i import AS_IT_IS, QUICK, share_for, values_mb
-from experiments.neo.priced import cluster, priced, published, tables_of_case, with_ids_of
+from experiments.neo.priced import Case, cluster, priced, published, tables_of_case, with_ids_of
 from experiments.neo.write_models import FREE, ROOT, dims_of, products, text_of, whole
 from recsys_lab.base.store_names import HOST, HOST_CACHED
+from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.models.choice import ModelChoice
 from recsys_lab.models.workload import describe
 from recsys_lab.plan import Step, Steps
@@ -115,3 +117,24 @@ def test_tables_that_are_left_out_leave_their_rows_to_the_others() -> None:
     every, half = (tables_of_case(case)[0] for case in (AS_IT_IS, replace(AS_IT_IS, every=2)))
     assert [t.name for t in half] == [t.name for t in every[::2]]
     assert [t.rows for t in half] == [2 * t.rows for t in every[::2]]
+
+
+def test_memory_that_is_kept_from_tables_makes_the_rest_fuller() -> None:
+    """As figure 11 fills it, so that FP32 tables leave no room to balance them."""
+    one = replace(AS_IT_IS, hosts=1)
+    free, kept = priced(one), priced(replace(one, reserved=0.5))
+    assert kept.plan.placements == free.plan.placements and kept.memory_share == pytest.approx(free.memory_share * 0.85 / 0.5, rel=1e-6)
+    with pytest.raises(PlanDoesNotFit):
+        priced(replace(one, reserved=0.95))
+
+
+def test_figure_11_goes_stage_by_stage_without_what_the_paper_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    cases: dict[str, Case] = {}
+    one = priced(replace(AS_IT_IS, hosts=1))
+    monkeypatch.setattr(stages, "_priced", lambda given, what: cases.update(given) or dict.fromkeys(given, one))
+    study = stages.figure11("figure11", placement="greedy", even_out=False, reserved_memory_share=0.2)
+    assert [case.schemes for case in cases.values()] == [("table_wise",), *[stages.FOUR_D] * 4]
+    assert {(case.placement, case.even_out, case.reserved) for case in cases.values()} == {("greedy", False, 0.2)}
+    assert [case.precision.table for case in cases.values()] == ["fp32", "fp32", "fp16", "fp16", "fp16"]
+    gains = {line.what: line.published for line in study.lines if line.unit == "%"}
+    assert [figure for figure in gains.values() if figure] == [20, 20, 30, 87] and len(gains) == 6

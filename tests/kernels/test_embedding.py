@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import embedding_bag
 
+from recsys_lab.base.row_updates import ROW_UPDATES, STRATEGIES
 from recsys_lab.errors import UserError
-from recsys_lab.kernels import Lookups, Rule, available, bags, join, native, rows, torch_embedding, update, why_not
+from recsys_lab.kernels import Lookups, Rule, available, bags, join, rows, torch_embedding, update, why_not
 from recsys_lab.kernels.rule import STATE_OF
 from tests.kernels.cases import FORMATS, batch, copies, same_bits, stored
 
@@ -240,7 +241,7 @@ def test_a_gradient_with_strides_needs_no_copy_of_ones_own() -> None:
         assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("strategy", native.STRATEGIES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("format", ["fp32", "split_bf16"])
 def test_the_papers_strategies_give_the_same_but_for_rounding(strategy: str, format: str) -> None:
     """A weight moves n times instead of once, with an error of half a unit in the last place each time."""
@@ -272,10 +273,11 @@ def test_an_unknown_strategy_is_refused_in_one_line() -> None:
         update(*_one_row("fp32"), strategy="fastest")
 
 
-def test_stochastic_rounding_takes_a_neighbour_and_keeps_the_mean() -> None:
+@pytest.mark.parametrize("step", [3, 5, 2**40])  # from the fifth on its product has more than 64 bits
+def test_stochastic_rounding_takes_a_neighbour_and_keeps_the_mean(step: int) -> None:
     """Of normal, subnormal and exact numbers of FP16. The chance of the upper neighbour is the distance from the lower one."""
     values = torch.tensor([1.0003, -1.0003, 1e-6, -3e-8, 0.0, 0.5, 60001.0])
-    many = torch_embedding.rounded_at_random(values.repeat(40_000, 1), torch.arange(40_000), step=3)
+    many = torch_embedding.rounded_at_random(values.repeat(40_000, 1), torch.arange(40_000), step=step)
     assert torch.equal(many.half().float(), many)
     spacing = torch.tensor([2**-10, 2**-10, 2**-24, 2**-24, 0, 0, 32])
     assert ((many - values).abs() <= spacing).all()
@@ -304,7 +306,7 @@ def test_an_id_outside_the_table_changes_nothing(wrong: int) -> None:
         bags(weight, lookups)
     with pytest.raises(IndexError, match=f"id {wrong} at position 2 "):
         rows(weight, lookups.ids)
-    for strategy in ("default", *native.STRATEGIES):
+    for strategy in ROW_UPDATES:
         with pytest.raises(IndexError, match=f"id {wrong} at position 2 "):
             update(weight, lookups, torch.ones(2, 8), RULES["sgd"], strategy=strategy)
     with pytest.raises(IndexError, match="at position 1 "):

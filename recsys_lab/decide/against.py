@@ -115,7 +115,7 @@ class Comparison:
         """PlanDoesNotFit where the best of then no longer fits, LimitPassed where a figure of the best grew by more than `most`."""
         if self.best_is_lost is not None:
             return PlanDoesNotFit(f"no longer fits: {self.best_is_lost}", where=self.before, remedy=f"the cheapest now is {self.best.name}")
-        grown = [f"{increase:+.1%} {name}" for name, increase in self.best.increase.items() if most is not None and increase > most]
+        grown = [f"{increase:+.1%} {name}" for name, increase in self.best.increase.items() if most is not None and increase > most + 1e-9]
         return LimitPassed("the best row grew", where=self.best.name, given=", ".join(grown), allowed=f"{most:+.1%}") if grown else None
 
     def to_json(self) -> dict[str, Any]:
@@ -224,8 +224,8 @@ def tables(comparison: Comparison) -> list[Table]:
     shown = sorted(changed, key=lambda row: -row.largest)[:MOST_ROWS]
     columns = ("combination", "profile", "ms", "GB", "$" if best.in_usd else "dev-hours")
     rows = tuple((row.name, row.profile, *(_cell(row, name) for name in FIGURES)) for row in shown)
-    left = f"{len(changed) - len(shown)} more changed. " if len(changed) > len(shown) else ""
-    note = f"{left}{counted(len(comparison.rows) - len(changed), 'row')} did not change."
+    left, alike = len(changed) - len(shown), len(comparison.rows) - len(changed)
+    note = " ".join([*([f"{left} more changed."] if left else []), *([f"{counted(alike, 'row')} did not change."] if alike else [])])
     return [head, Table(f"{len(changed)} of {len(comparison.rows)} rows changed", columns, rows, note, columns[2:])]
 
 

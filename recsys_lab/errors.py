@@ -1,7 +1,7 @@
 """The errors that a user sees. Each is one line: what is wrong, where, what was given, what is allowed, and what to do.
 
 Exit codes: 0 done, 1 our bug (any other exception, with its traceback), 2 `UserError`, 3 `PlanDoesNotFit`, 4 `RankLost`,
-129 `HungUp`, 130 Ctrl-C, 143 `Terminated`.
+5 `LimitPassed`, 129 `HungUp`, 130 Ctrl-C, 143 `Terminated`.
 """
 
 from __future__ import annotations
@@ -81,6 +81,12 @@ class RankLost(UserError):
     """A process or a host went away during a run. Says which, and how to resume."""
 
     exit_code = 4
+
+
+class LimitPassed(UserError):
+    """A limit that the caller set on time, memory or cost is passed. It says by how much."""
+
+    exit_code = 5
 
 
 class Terminated(BaseException):

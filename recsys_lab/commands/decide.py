@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from recsys_lab.base.arguments import parser
 from recsys_lab.base.files import out_file, plain
 from recsys_lab.base.progress import Progress
+from recsys_lab.decide.against import Earlier, described, tables
 from recsys_lab.decide.question import parse_question
 from recsys_lab.decide.tables import changes_table, refused_table, rows_table
+from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.report.terminal import console, print_table
+
+if TYPE_CHECKING:
+    from recsys_lab.decide.decision import Decision
 
 PAGE_FILE = "decide.html"
 ABOUT = "Plans and simulates every combination of sharder, precision, table optimizer and cluster, and says what the figures allow to say."
@@ -26,21 +33,45 @@ def main(argv: list[str]) -> int:
     line.add_argument("--all", action="store_true", help="every row in the terminal, not only the cheapest")
     line.add_argument("--page", metavar="FILE", default=PAGE_FILE, help=f"where the page is written; {PAGE_FILE} if not given")
     line.add_argument("--json", action="store_true", help="print rows, winner and sensitivity as one JSON object, and write no page")
+    line.add_argument(
+        "--against", metavar="OLD.json", help="an earlier answer of --json: says what changed; code 3: its best no longer fits"
+    )
+    line.add_argument("--max-increase", metavar="PERCENT", help="code 5: time, memory or cost of the best grew by more than that, as 5%%")
+    line.add_argument("--markdown", metavar="FILE", help="with --against: the changes also as Markdown, for a pull request")
     options = line.parse_intermixed_args(argv)
     question = parse_question(options.words)
     page = None if options.json else out_file(options.page, "--page", (".html",))
+    earlier = Earlier.of(question, options.against, options.max_increase, options.markdown)
     from recsys_lab.decide.decision import decided  # with torch, which neither help nor a mistake needs
+
+    try:
+        with Progress(0, "pricing", "combinations") as bar:
+            decision = decided(question, progress=bar.advance_to)
+    except PlanDoesNotFit as error:
+        if earlier is not None:
+            earlier.end_without_any(error)
+        raise
+    best = decision.winner.row
+    comparison = earlier.compare(decision.rows, best) if earlier is not None and best is not None else None
+    if page is None:
+        changes = {"against": comparison.to_json()} if comparison is not None else {}
+        print(json.dumps(plain(described(question) | decision.to_json() | changes), indent=2, allow_nan=False))
+    else:
+        _print(decision, options.all, page)
+        for table in tables(comparison) if comparison is not None else ():
+            print_table(console(), table)
+    if earlier is not None and comparison is not None:
+        earlier.end(comparison)
+    return 0
+
+
+def _print(decision: Decision, every: bool, page: Path) -> None:
     from recsys_lab.decide.page import write_decision
 
-    with Progress(0, "pricing", "combinations") as bar:
-        decision = decided(question, progress=bar.advance_to)
-    if page is None:
-        print(json.dumps(plain(decision.to_json()), indent=2, allow_nan=False))
-        return 0
     out = console()
     out.print(decision.winner.verdict, style="bold")
     out.print()
-    print_table(out, rows_table(decision.rows, decision.winner, options.all))
+    print_table(out, rows_table(decision.rows, decision.winner, every))
     if (refused := refused_table(decision.rows)).rows:
         print_table(out, refused)
     if decision.winner.details:
@@ -51,4 +82,3 @@ def main(argv: list[str]) -> int:
     for sentence in decision.sentences:
         out.print(sentence)
     out.print(f"page: {write_decision(decision, page)}")
-    return 0

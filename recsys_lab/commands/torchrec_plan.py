@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from recsys_lab.base.arguments import parser
-from recsys_lab.base.files import plain
+from recsys_lab.base.files import out_file, plain
 from recsys_lab.config.no_run_folder import check_no_run_folder
 from recsys_lab.errors import PlanDoesNotFit
 
@@ -29,8 +29,9 @@ def main(argv: list[str]) -> int:
     UserError for a file that is no such plan, and for wrong words. PlanDoesNotFit, after the rest, for a plan that does not fit.
     """
     line = parser("torchrec_plan", "A TorchRec plan, written with json.dump(plan._serialize(), file): what it means, and what it costs.")
-    line.add_argument("file", metavar="FILE", help="the JSON")
+    line.add_argument("file", metavar="FILE", help="the JSON; with --write it is written")
     line.add_argument("overrides", nargs="+", help="as for run.py: model=tables model.file=TABLES.csv cluster=...")
+    line.add_argument("--write", metavar="SHARDER", help="first write FILE: the plan of a sharder of ours, as TorchRec's")
     line.add_argument("--beside", default="neo_4d", metavar="SHARDERS", help="sharders of ours to compare with, by commas (neo_4d)")
     line.add_argument("--json", action="store_true", help="print one JSON object")
     options = line.parse_intermixed_args(argv)
@@ -43,6 +44,10 @@ def main(argv: list[str]) -> int:
     from recsys_lab.units import counted
 
     experiment = api.compose(*options.overrides)
+    if options.write is not None:
+        out = out_file(options.file, "FILE", (".json",))
+        planned = api.plan(*options.overrides, f"sharder={options.write}").plan
+        torchrec_json.write(out, planned, "cuda" if experiment.cluster.device.kind == "cuda" else "cpu")
     plan = torchrec_json.plan_of(options.file, experiment)
     sharders = [name for name in options.beside.split(",") if name]
     priced = torchrec_json.compared(options.file, sharders, *options.overrides)

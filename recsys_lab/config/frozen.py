@@ -20,6 +20,7 @@ from recsys_lab.config.checks import check_values
 from recsys_lab.config.schema import check_config
 from recsys_lab.errors import UserError
 from recsys_lab.tables.table_file import dim_of_tables
+from recsys_lab.tables.torchrec_dry_run import batch_of_request
 
 #: Fields that do not change what a run computes, so they are no part of its identity. They are how a run is shown, names of what other
 #: fields hold in full, a provider's price today, and where rows lie.
@@ -39,8 +40,9 @@ def register_resolvers() -> None:
     run's folder: a study's own name, else those of model and sharder. `${unique:}`: six digits that no other run has, for runs that begin
     in one second. `${calibrated:KEY,X}`, `${calibrated_core:KEY,X}`, `${calibrated_time:KEY,X}`, `${calibrated_host:KEY,X}`: what calibrate
     measured, of a core, for a rank's part of one here, of the whole machine; X where it has not (calibrated.py).
-    `${table_file:FILE,dim|half_dim}`: of the tables of `model.file`, their one dimension, or half of it. `${torchrun_hosts:}`,
-    `${torchrun_ranks_per_host:}`: what torchrun started.
+    `${table_file:FILE,dim|half_dim}`: of the tables of `model.file`, their one dimension, or half of it. `${requested_batch:X}`: samples a
+    rank of the request of TorchRec's in `model.file`; X where that is no such file. `${torchrun_hosts:}`, `${torchrun_ranks_per_host:}`:
+    what torchrun started.
     """
     resolvers = {
         "host_link_gb_s": lambda ranks_per_host, gb_s: round(ranks_per_host * gb_s, 6),
@@ -56,6 +58,7 @@ def register_resolvers() -> None:
         "run_name": lambda study, model, sharder: study.replace("/", "_") if study and "/" in study else f"{model}_{sharder}",
         "unique": lambda: secrets.token_hex(3),
         "table_file": lambda file, what: {"dim": dim_of_tables, "half_dim": _half_dim}[what](file),
+        "requested_batch": _requested_batch,
         "torchrun_hosts": lambda: int(os.environ.get("WORLD_SIZE", 1)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
         "torchrun_ranks_per_host": lambda: int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
     }
@@ -83,6 +86,11 @@ def freeze(config: DictConfig) -> DictConfig:
 
 def _half_dim(file: str | None) -> int:
     return max(dim_of_tables(file) // 2, 1)
+
+
+def _requested_batch(samples: int, *, _root_: DictConfig) -> int:
+    request = batch_of_request(OmegaConf.select(_root_, "model.file"))
+    return samples if request is None else request[0]
 
 
 def _of_resolver(error: BaseException) -> UserError | None:

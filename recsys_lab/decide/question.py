@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from recsys_lab.config.arguments import conf_here
 from recsys_lab.config.no_run_folder import check_no_run_folder
 from recsys_lab.config.options import SPARSE_OPTIMIZERS
 from recsys_lab.errors import UserError, did_you_mean
+from recsys_lab.tables.torchrec_dry_run import batch_of_request
 
 WHERE = "decide"
 #: The cluster of the processes here.
@@ -71,6 +73,8 @@ def parse_question(words: Sequence[str]) -> Question:
     if "clusters" not in own:
         remedy = "name some, with dollars per device-hour: clusters=h100x64:2.50,a100x128:1.50"
         raise UserError("a cluster is needed", where=WHERE, remedy=remedy)
+    if "batch" not in own and (request := batch_of_request(_value_of("model.file", rest))) is not None:
+        own["batch"] = str(math.prod(request))
     if "batch" not in own:
         raise UserError("a batch is needed", where=WHERE, remedy="give the samples of an iteration over all devices: batch=65536")
     changed = [word for word in rest if word.startswith("simulate.profile.")]
@@ -93,6 +97,10 @@ def parse_question(words: Sequence[str]) -> Question:
         profiles=_choices("profiles", own, choices_of("profile"), bring) or ((AS_SAID,) if names_profile else ()),
         batch=batch_of(own["batch"]),
     )
+
+
+def _value_of(key: str, words: Sequence[str]) -> str | None:
+    return next((word.partition("=")[2] for word in words if word.partition("=")[0] == key), None)
 
 
 def _check_said_once(words: Sequence[str], own: Mapping[str, str], clusters: Sequence[ClusterAsked]) -> None:

@@ -1,6 +1,7 @@
-"""A TorchRec plan as JSON, read as ours and priced beside plans of ours. Imports no torch.
+"""A TorchRec plan as JSON: read as ours, written of ours, and priced beside plans of ours. Imports no torch.
 
-TorchRec writes no file itself. Its plan gives plain data, which a user writes: `json.dump(plan._serialize(), file)`.
+TorchRec writes no file itself. Its plan gives plain data, which a user writes: `json.dump(plan._serialize(), file)`. It reads none either:
+docs/torchrec.md has the lines that make a plan of it. The data are the same in TorchRec 1.8 and 1.9.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from recsys_lab import api
-from recsys_lab.base.files import read_json
+from recsys_lab.base.files import read_json, write_json
 from recsys_lab.base.schema import check_shape
 from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.experiment import Experiment
@@ -102,6 +104,51 @@ def _placement(table: Table, sharding: Mapping, where: str, world_size: int) -> 
     return Placement(table.name, scheme, tuple(parts))
 
 
+def write(path: Path | str, plan: ShardingPlan, device: str = "cuda") -> Path:
+    """A plan of ours as the JSON of `ShardingPlan._serialize()` of TorchRec.
+
+    Args:
+        path: the file.
+        plan: its tables become those of one module, `""`: it does not know the paths of modules.
+        device: cuda or cpu, where it will train. Sharded tables get TorchRec's kernel `fused` on the former, else `dense`.
+
+    Returns:
+        `path`.
+
+    Raises:
+        UserError: for a scheme that TorchRec has not, and where the file cannot be written.
+    """
+    tables = {}
+    for placement in plan.placements:
+        check_scheme(placement)
+        replicated = placement.scheme == DATA_PARALLEL
+        kernel = "fused" if device == "cuda" and not replicated else "dense"
+        ranks = [rank for shard in placement.shards for rank in shard.ranks]
+        tables[placement.table] = {"sharding_type": placement.scheme, "compute_kernel": kernel, "ranks": ranks}
+        if not replicated:
+            tables[placement.table]["shards"] = [_shard(shard, plan.ranks_per_host, device) for shard in placement.shards]
+    return write_json(Path(path), {"plan": {"": tables}})
+
+
+def _shard(shard: Shard, ranks_per_host: int, device: str) -> dict[str, Any]:
+    """Of TorchRec's `ShardMetadata`."""
+    (rank,) = shard.ranks
+    place = f"cuda:{rank % ranks_per_host}" if device == "cuda" else device
+    return {
+        "shard_offsets": [shard.row_start, shard.col_start],
+        "shard_sizes": [shard.rows, shard.cols],
+        "placement": f"rank:{rank}/{place}",
+    }
+
+
+def check_scheme(placement: Placement) -> None:
+    """Raises UserError for a scheme that TorchRec has not."""
+    if placement.scheme not in SCHEMES:
+        remedy = "sharder=torchrec or neo_4d plans with these; FlexShard's tiers and DMT's towers run under run.py"
+        allowed = ", ".join(SCHEMES)
+        raise UserError("TorchRec has no such scheme", where=placement.table, given=placement.scheme, allowed=allowed, remedy=remedy)
+
+
 @dataclass(frozen=True)
 class Priced:
     """A plan's iteration on one cluster. `sent_mb`: by the busiest rank; `tables_gb`: what a rank holds at most.
@@ -182,4 +229,4 @@ def compared(path: Path | str, sharders: Sequence[str], *overrides: str) -> Comp
     return Compared({Path(path).name: Priced.of(partial(api.simulate, experiment, given=plan))} | of_sharders)
 
 
-__all__ = ["Compared", "Priced", "compared", "plan_of", "read"]
+__all__ = ["Compared", "Priced", "check_scheme", "compared", "plan_of", "read", "write"]

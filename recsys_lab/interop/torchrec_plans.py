@@ -32,7 +32,6 @@ from recsys_lab.interop import torchrec_json
 from recsys_lab.plan import Placement, ShardingPlan
 from recsys_lab.plan.validate import validate
 from recsys_lab.sharders.torchrec.search import from_torchrec as placements_of
-from recsys_lab.sharders.torchrec.types import SCHEMES
 from recsys_lab.tables import Table
 
 if TYPE_CHECKING:
@@ -121,11 +120,7 @@ def as_placed(plan: ShardingPlan, model: nn.Module, device: str, kernel: str) ->
             if (table.rows, table.dim) != (config.num_embeddings, config.embedding_dim):
                 size = f"{config.num_embeddings} x {config.embedding_dim}"
                 raise UserError("the plan is of another size", where=config.name, given=size, allowed=f"{table.rows} x {table.dim}")
-            if placement.scheme not in SCHEMES:
-                remedy = "sharder=torchrec or neo_4d plans with these; FlexShard's tiers and DMT's towers run under run.py"
-                raise UserError(
-                    "TorchRec has no such scheme", where=config.name, given=placement.scheme, allowed=", ".join(SCHEMES), remedy=remedy
-                )
+            torchrec_json.check_scheme(placement)
             placements.append(placement)
         of_module = of_one_module(placements, plan.ranks_per_host, device)
         for sharding in of_module.values():

@@ -8,12 +8,15 @@
 `mean_ids`: of a sample, on average. `pooling`: sum or mean. Empty: sum. `skew`: the exponent of a power law (0: uniform), or a file. The
 file (.npy [rows], beside the CSV) has how often each row was looked up. Empty: as the data choice says. `table`: features that name one
 share it. Empty: a table of its own. The last three columns can be left out.
+
+A file that ends in .json is what TorchRec's dry run plans for (torchrec_dry_run.py).
 """
 
 from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -27,6 +30,7 @@ from recsys_lab.base.files import path_of, what_is
 from recsys_lab.base.ranges import Dimension, RowCount
 from recsys_lab.base.schema import checked
 from recsys_lab.errors import UserError, did_you_mean
+from recsys_lab.tables import torchrec_dry_run
 from recsys_lab.tables.counted import CountedLaw
 from recsys_lab.tables.law import RankLaw
 
@@ -52,13 +56,27 @@ class TableLine:
 
 
 def read_table_file(text: str | None) -> tuple[TableLine, ...]:
-    """The lines of the CSV that `model.file` names. Raises UserError with file and line for the first thing wrong with it."""
+    """The lines of the file that `model.file` names. Raises UserError with file and line for the first thing wrong with it."""
     remedy = "give a CSV: model.file=tables.csv (docs/decide.md shows one)"
     if text is None:
         raise UserError("a file of tables is needed", where=KEY, given="none", remedy=remedy)
     path = path_of(text, KEY)
     if (kind := what_is(path)) is not None:
         raise UserError("cannot be read", where=f"{KEY}={text}", given=kind, remedy=remedy)
+    lines = torchrec_dry_run.read_cells(path) if path.suffix == torchrec_dry_run.SUFFIX else list(_read_cells(path))
+    if not 1 <= len(lines) <= MOST_LINES:
+        raise UserError("no number of tables for a model", where=path, given=f"{len(lines):,} lines", allowed=f"1 to {MOST_LINES:,}")
+    by_name: dict[str, TableLine] = {}
+    by_table: dict[str, TableLine] = {}
+    for where, cells in lines:
+        line = _line(path, where, cells)
+        _check_beside(where, line, by_name.get(line.name), by_table.get(line.table))
+        by_name[line.name] = by_table[line.table] = line
+    return tuple(by_name.values())
+
+
+def _read_cells(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each line of a CSV that has anything: where it stands, and its cells by column."""
     try:
         rows = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8-sig"))))
     except OSError as error:
@@ -67,16 +85,13 @@ def read_table_file(text: str | None) -> tuple[TableLine, ...]:
         raise UserError("not a CSV in UTF-8", where=path, given=type(error).__name__, remedy="save it as CSV (UTF-8)") from None
     head = [cell.strip() for cell in rows[0]] if rows else []
     _check_head(path, head)
-    if not 1 <= len(rows) - 1 <= MOST_LINES:
-        raise UserError("no number of tables for a model", where=path, given=f"{len(rows) - 1:,} lines", allowed=f"1 to {MOST_LINES:,}")
-    by_name: dict[str, TableLine] = {}
-    by_table: dict[str, TableLine] = {}
     for number, cells in enumerate(rows[1:], 2):
+        where = f"{path} line {number}"
         if any(cell.strip() for cell in cells):
-            line = _line(path, f"{path} line {number}", head, cells)
-            _check_beside(f"{path} line {number}", line, by_name.get(line.name), by_table.get(line.table))
-            by_name[line.name] = by_table[line.table] = line
-    return tuple(by_name.values())
+            if len(cells) != len(head):
+                allowed = f"{len(head)}: {', '.join(head)}"
+                raise UserError("another number of cells than columns", where=where, given=len(cells), allowed=allowed)
+            yield where, dict(zip(head, (text.strip() for text in cells)))
 
 
 def _check_head(path: Path, head: list[str]) -> None:
@@ -92,10 +107,7 @@ def _check_head(path: Path, head: list[str]) -> None:
         raise UserError("a column is named twice", where=where, given=", ".join(head))
 
 
-def _line(path: Path, where: str, head: list[str], cells: list[str]) -> TableLine:
-    if len(cells) != len(head):
-        raise UserError("another number of cells than columns", where=where, given=len(cells), allowed=f"{len(head)}: {', '.join(head)}")
-    cell = dict(zip(head, (text.strip() for text in cells)))
+def _line(path: Path, where: str, cell: Mapping[str, str]) -> TableLine:
     if not cell["name"]:
         raise UserError("a feature has no name", where=where, remedy="give each line a name of its own")
     rows, dim = int(_number(cell["rows"], int, f"{where}, rows")), int(_number(cell["dim"], int, f"{where}, dim"))

@@ -32,6 +32,7 @@ NOT_RUN = {
     ("docs/add_a_cluster.md", "torchrun --nproc_per_node 8"): "eight processes; tests/calibrate/test_anywhere.py starts two",
     ("docs/add_a_cluster.md", "python -m recsys_lab validate --local"): "trains several runs to measure them, minutes each",
     ("docs/add_a_cluster.md", "srun --ntasks 16"): "sixteen tasks of SLURM; tests/calibrate/test_anywhere.py stands in for srun",
+    ("docs/decide.md", "python -m recsys_lab decide model=tables model.file=tables.csv"): "the reader's; tests/decide/test_against.py",
     ("docs/docker.md", "docker"): "needs Docker; tests/docker check what the files name",
     ("docs/editor.md", "eval"): "changes the shell that calls it",
     ("docs/launchers.md", "torchrun --nproc_per_node 8"): "eight processes; tests/launchers/test_torchrun.py starts fewer",

@@ -153,3 +153,38 @@ def test_a_bad_file_is_one_line_and_exit_code_2(
 def test_a_file_that_is_not_there_is_one_line(model: EmbeddingBagCollection, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"none\.json: no such file; write it again with json\.dump"):
         torchrec_plans.read(tmp_path / "none.json", model, HOSTS, RANKS_PER_HOST)
+
+
+def loaded(file: Path, model: torch.nn.Module) -> ShardingPlan:
+    """With the lines of docs/torchrec.md, which know nothing of us."""
+    page = (Path(__file__).parents[2] / "docs" / "torchrec.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n([^`]*def load\(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {"EmbeddingBagCollection": EmbeddingBagCollection}
+    exec(code.partition("\nplan = load(")[0], names)
+    return names["load"](file, model)
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_a_plan_of_ours_is_written_as_torchrec_would_and_loaded_without_us(file: Path, tmp_path: Path, device: str) -> None:
+    """Of every scheme that TorchRec has, for a model that keeps its tables in a module of its own."""
+    model = torch.nn.ModuleDict({"sparse": EmbeddingBagCollection(TABLES, device=torch.device("meta"))})
+    ours = torchrec_plans.read(file, model, HOSTS, RANKS_PER_HOST)
+    expected = torchrec_plans.to_torchrec(ours, model, device)
+    written = torchrec_json.write(tmp_path / "ours.json", ours, device)
+    assert json.loads(written.read_text())["plan"][""] == json.loads(json.dumps(expected._serialize()))["plan"]["sparse"]
+    assert loaded(written, model) == expected
+    assert torchrec_plans.read(written, model, HOSTS, RANKS_PER_HOST) == ours
+
+
+def test_the_command_writes_a_sharders_plan_and_prices_it_as_that(tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    words = ["torchrec_plan", str(tmp_path / "ours.json"), "--write", "neo_4d", "model=tables", f"model.file={tables}", *WORDS, "--json"]
+    assert main(words) == 0
+    priced = json.loads(capsys.readouterr().out)["priced"]
+    assert priced["ours.json"] == priced["neo_4d"] and priced["neo_4d"]["iteration_ms"] > 0
+
+
+def test_a_scheme_that_torchrec_has_not_is_one_line_and_no_file(tables: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    words = ["torchrec_plan", str(tmp_path / "ours.json"), "--write", "dmt_sptt", "model=tables", f"model.file={tables}", *WORDS]
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "TorchRec has no such scheme" in err and not (tmp_path / "ours.json").exists()

@@ -22,8 +22,3 @@ class Failures:
     date: Day
     source: str
     device: str
-
-    def words(self, device: str) -> str:
-        """`one in 50,700 device-hours (source, 2024-07-31)`. `device`: the one that it is taken for."""
-        taken = f", taken for {device}" if device != self.device else ""
-        return f"one in {self.device_hours:,.0f} device-hours of {self.device}{taken} ({self.source}, {self.date})"

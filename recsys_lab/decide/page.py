@@ -10,6 +10,7 @@ from pathlib import Path
 from recsys_lab.base.files import write_text
 from recsys_lab.decide import charts
 from recsys_lab.decide.answer import Winner
+from recsys_lab.decide.bill_words import bill_table
 from recsys_lab.decide.decision import Decision
 from recsys_lab.decide.price_words import price_words
 from recsys_lab.decide.rows import Row
@@ -59,9 +60,11 @@ def page(decision: Decision) -> str:
         f"<style>{STYLE}{_hiding(names)}</style>",
         "<h1>Which sharding and precision to pay for</h1>",
         *(f"<p><b>{escape(line)}</b></p>" for line in winner.verdict.split("\n")),
+        *([f"<p><b>{escape(decision.target.words)}</b></p>"] if decision.target else []),
         f'<p class="soft">Batch {rows[0].batch:,} over {escape(where)}. Simulated, not measured.</p>',
         *map(_paragraph, (*([winner.details] if winner.details else []), *decision.sentences)),
         *([f'<p class="soft">{escape(" ".join(words))}</p>'] if (words := price_words(rows)) else []),
+        *([html.table(bill_table(decision), level=2)] if decision.run else []),
         _filters(names, first),
         "<h2>Cost against time, and where the milliseconds go</h2>",
         side_by_side(drawn),

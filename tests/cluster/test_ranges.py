@@ -58,7 +58,8 @@ def changed(part: Any, path: str, value: Any) -> Any:
 
 def test_every_part_is_walked() -> None:
     parts = {key.rsplit(".", 1)[0] for key in FIGURES}
-    assert parts == {"cluster", *(f"cluster.{part}" for part in ("device", "intra_host", "cross_host", "list_price", "host", "disk", "failures"))}
+    names = ("device", "intra_host", "cross_host", "list_price", "host", "disk", "failures")
+    assert parts == {"cluster", *(f"cluster.{name}" for name in names)}
     numbers = sum(len(dataclasses.fields(part)) for part in (Cluster, Device, Link, Link, ListPrice, Host, Disk, Failures))
     not_numbers = 9 + 3 + 2 * 3 + 3 + 2 * 2 + 3  # names, kinds, sources, notes, parts and `shared`; day, source and device of a price
     assert len(FIGURES) == numbers - not_numbers

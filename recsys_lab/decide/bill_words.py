@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from recsys_lab.decide.decision import Decision
 
 DASH = "\N{EN DASH}"
-COLUMNS = ("combination", "hours", "$", "evaluation", "checkpoints", "failures")
+COLUMNS = ("combination", "hours", "$", "of these hours")
 
 
 def cheapest_of_clusters(rows: Sequence[Row]) -> list[Row]:
@@ -42,20 +42,18 @@ def bill_table(decision: Decision) -> Table:
     paid = any(bill.usd is not None for _, bill in bills)
     columns = COLUMNS if paid else tuple("dev-hours" if column == "$" else column for column in COLUMNS)
     title = f"The whole run, {human_count(run.samples)} samples: the cheapest of each cluster"
-    about = (
-        "Simulated; the second line of a figure is its 90 % interval. Hours of evaluation, checkpoints and failures are part of the hours."
-    )
+    about = "Simulated; the second line of a figure is its 90 % interval."
     note = " ".join([about, *decision.assumptions])
-    return Table(title, columns, tuple(_cells(row, bill, paid) for row, bill in bills), note, columns[1:])
+    return Table(title, columns, tuple(_cells(row, bill, paid) for row, bill in bills), note, columns[1:3])
 
 
 def _cells(row: Row, bill: Bill, paid: bool) -> tuple[str, ...]:
     name = f"{row.cluster}{' spot' if bill.spot else ''}\n  {row.sharder}\n  {row.optimizer} {row.precision}"
     if math.isinf(bill.hours):
-        return name, "never ends", *[""] * 4
+        return name, "never ends", "", ""
     cost = "no price" if paid and bill.usd is None else _with_span(bill.cost, row)
-    parts = (bill.evaluation_hours, bill.checkpoint_hours, bill.failure_hours)
-    return name, _with_span(bill.hours, row), cost, *map(_figure, parts)
+    parts = {"evaluation": bill.evaluation_hours, "checkpoints": bill.checkpoint_hours, "failures": bill.failure_hours}
+    return name, _with_span(bill.hours, row), cost, "\n".join(f"{part} {_figure(hours)}" for part, hours in parts.items())
 
 
 def _with_span(value: float, row: Row) -> str:
@@ -117,7 +115,7 @@ def _of_failures(run: WholeRun, clusters: Sequence[Cluster], best: Sequence[Row]
         words.append(f"{label} spot: {spot.usd_per_device_hour:,.2f} $ a device-hour, {rate}.")
     given = run.asked.restart_minutes
     minutes = f"{RESTART_MINUTES:g} minutes (assumed; restart_minutes sets it)" if given is None else f"{given:g} minutes (given)"
-    return [*words, f"Each costs {minutes}, the reload, and the work since the last checkpoint, on average half an interval."]
+    return [*words, f"Each interruption costs {minutes}, the reload, and the work since the last checkpoint, on average half an interval."]
 
 
 def _of_host(best: Sequence[Row]) -> list[str]:

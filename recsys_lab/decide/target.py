@@ -65,4 +65,8 @@ def _figures(row: Row, bill: Bill | None) -> str:
     assert row.samples_per_second is not None
     unit = "device-hours" if _usd(row, bill) is None else "$"
     cost = f"{_cost(row, bill):,.0f} {unit}" if bill else f"{_cost(row, bill):.2f} {unit} per 1e9 samples"
-    return f"{human_count(row.samples_per_second)} samples/s, " + (f"{bill.hours:,.1f} hours, " if bill else "") + cost
+    between = ""
+    if bill and row.ms and row.ms_interval:
+        low, high = (bill.hours * end / row.ms for end in row.ms_interval)
+        between = f" (90 %: {low:.3g} to {high:.3g})"
+    return f"{human_count(row.samples_per_second)} samples/s, " + (f"{bill.hours:.3g} hours{between}, " if bill else "") + cost

@@ -155,7 +155,7 @@ def test_words_say_what_is_assumed_and_where_it_is_from(decision: Decision) -> N
         "Failures: one in 50,700 device-hours of H100 SXM 80 GB, taken for H20 96 GB (The Llama 3 Herd of Models",
         "2024-07-31",
         "h100x16 spot: 1.10 $ a device-hour, 0.05 interruptions of a host in an hour.",
-        "Each costs 10 minutes (assumed; restart_minutes sets it)",
+        "Each interruption costs 10 minutes (assumed; restart_minutes sets it)",
     ):
         assert part in words, part
     assert "tables lie" not in words
@@ -171,6 +171,7 @@ def test_the_table_has_the_cheapest_of_each_cluster_and_its_spot_offer(decision:
     table = bill_table(decision)
     names = [cells[0].split("\n")[0] for cells in table.rows]
     assert sorted(names) == ["h100x16", "h100x16 spot", "h100x8", "h100x8 spot", "h20x8"] and names[-1] == "h20x8"
+    assert table.rows[0][3].startswith("evaluation ") and "\nfailures " in table.rows[0][3]
     assert table.rows[-1][2] == "no price" and table.columns[2] == "$" and "4.2 T samples" in table.title
     dollars = [float(cells[2].split("\n")[0].replace(",", "")) for cells in table.rows[:-1]]
     assert dollars == sorted(dollars)
@@ -182,7 +183,7 @@ def test_a_run_that_never_ends_says_so(decision: Decision) -> None:
     run = WholeRun(RunAsked(samples=1e12, spot={"h100x8": Spot(0.1, 1e6)}), 1e12, 0.0, "given")
     rows = [row for row in with_bills(decision.rows, run, clusters()) if row.cluster == "h100x8"]
     never = [cells for cells in bill_table(replace(decision, rows=rows, run=run)).rows if "spot" in cells[0]]
-    assert [cells[1:] for cells in never] == [("never ends", "", "", "", "")]
+    assert [cells[1:] for cells in never] == [("never ends", "", "")]
     assert rows[0].spot_bill is not None and math.isinf(rows[0].spot_bill.hours)
     assert plain(replace(decision, rows=rows).to_json())["rows"][0]["spot_bill"]["hours"] is None
 
@@ -195,6 +196,7 @@ def test_the_cheapest_that_meets_a_target(decision: Decision) -> None:
     row, bill = min((one for one in offers if one[1].hours <= limit), key=lambda one: one[1].cost)
     assert found is not None and found.met and (found.row, found.spot) == (row, bill.spot)
     assert found.words.startswith(f"The cheapest that meets target_hours={limit:g}: {row.name}") and f"{bill.cost:,.0f} $" in found.words
+    assert f"{bill.hours:.3g} hours (90 %: " in found.words
 
 
 def test_what_misses_a_target_by_least_is_named(decision: Decision) -> None:

@@ -22,6 +22,7 @@ STYLE = """
 .filters fieldset { border: 0; padding: 0; margin: 0; min-width: 0; } .filters legend { color: var(--soft); font-size: 12.5px; padding: 0; }
 .filters label { margin-right: 10px; white-space: nowrap; font-size: 13.5px; }
 ol { font-size: 13.5px; margin: 4px 0; padding-left: 28px; } td { white-space: nowrap; } td.words { white-space: normal; }
+table:not(#rows) td { white-space: pre; }
 body.wide th { cursor: pointer; white-space: nowrap; } tr.pareto td:first-child { font-weight: 600; }
 """
 #: Figures come before what has none.

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from recsys_lab.base.ranges import CountFromZero, Factor, Hosts, NotNegative, OneOf, Positive, RanksPerHost, ShareBelowOne
 from recsys_lab.base.schema import check_fields
+from recsys_lab.cluster.failures import Failures
 from recsys_lab.cluster.memory import Disk, Host
 from recsys_lab.cluster.price import ListPrice, Price
 from recsys_lab.errors import UserError
@@ -111,6 +112,7 @@ class Cluster:
         leaf_oversubscription: a leaf's links upwards carry 1 / this of what its hosts can send.
         price_per_device_hour: dollars; None: as `list_price` has it. There are no costs where both are None.
         list_price: a public price; no part of a config's identity.
+        failures: how often a device stops a training; no part of a config's identity. None: not known, and none are counted.
         host, disk: of one host, for tables with a store; a plan that needs them refuses None.
 
     Raises:
@@ -131,9 +133,11 @@ class Cluster:
     list_price: ListPrice | None = None
     host: Host | None = None
     disk: Disk | None = None
+    failures: Failures | None = None
 
     def __post_init__(self) -> None:
-        parts = {"device": Device, "intra_host": Link, "cross_host": Link, "list_price": ListPrice, "host": Host, "disk": Disk}
+        parts: dict[str, type] = {"device": Device, "intra_host": Link, "cross_host": Link, "list_price": ListPrice}
+        parts |= {"host": Host, "disk": Disk, "failures": Failures}
         for name, kind in parts.items():
             if isinstance(figures := getattr(self, name), Mapping):  # as a YAML has it
                 object.__setattr__(self, name, kind(**figures))

@@ -10,6 +10,7 @@ from recsys_lab.base.arguments import parser
 from recsys_lab.base.files import out_file, plain
 from recsys_lab.base.progress import Progress
 from recsys_lab.decide.against import Earlier, described, tables
+from recsys_lab.decide.bill_words import bill_table
 from recsys_lab.decide.question import parse_question
 from recsys_lab.decide.tables import changes_table, refused_table, rows_table
 from recsys_lab.errors import PlanDoesNotFit
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 PAGE_FILE = "decide.html"
 ABOUT = "Plans and simulates every combination of sharder, precision, table optimizer and cluster, and says what the figures allow to say."
 WORDS = (
-    "clusters=h100x64:2.50,a100x128:1.50 (dollars per device-hour) batch=65536 (samples over all devices); to restrict or extend: "
-    "sharders=A,B precisions=A,B optimizers=A,B profiles=A,B; and any word of run.py: model=..., data=..., simulate.hot_rows=true"
+    "clusters=h100x64:2.50,a100x8..128:1.50 (dollars per device-hour; 8..128: sizes that double) batch=65536 (samples over all devices); "
+    "to restrict or extend: sharders=A,B precisions=A,B optimizers=A,B profiles=A,B; for the bill of a whole run: "
+    "samples=4.2e9 or hours=24, spot=h100x64:1.10@0.05 (interruptions of a host in an hour), target_hours=24, target_samples_per_s=2e6; "
+    "and any word of run.py: model=..., data=..., simulate.hot_rows=true"
 )
 
 
@@ -70,10 +73,14 @@ def _print(decision: Decision, every: bool, page: Path) -> None:
 
     out = console()
     out.print(decision.winner.verdict, style="bold")
+    if decision.target is not None:
+        out.print(decision.target.words, style="bold")
     out.print()
     print_table(out, rows_table(decision.rows, decision.winner, every))
     if (refused := refused_table(decision.rows)).rows:
         print_table(out, refused)
+    if decision.run is not None:
+        print_table(out, bill_table(decision))
     if decision.winner.details:
         out.print(decision.winner.details)
     if decision.sensitivity and decision.winner.row is not None:

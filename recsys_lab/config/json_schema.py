@@ -24,7 +24,7 @@ PLACES = {"profile": "simulate.profile"}
 #: The keys of a sharder that are built from a `_target_` of their own.
 PARTS = ("planner", "executor", "towers")
 #: Folders of parts that a cluster is put together from, and the field that each of their files is.
-CLUSTER_PARTS = {"device": "device", "link": "intra_host", "price": "list_price", "host": "host", "disk": "disk"}
+CLUSTER_PARTS = {"device": "device", "link": "intra_host", "price": "list_price", "host": "host", "disk": "disk", "failures": "failures"}
 INTERPOLATION = {"$ref": "#/$defs/interpolation"}
 DEFINED = {"interpolation": {"description": "an interpolation, such as ${model.embedding_dim}", "type": "string", "pattern": r"\$\{"}}
 DEFAULTS = {"description": "what this file is put together from, in order", "type": "array", "items": {"type": ["string", "object"]}}

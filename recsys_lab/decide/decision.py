@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.config.overrides import overrides_from_kwargs
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.decide.answer import Winner, marked, winner_of
+from recsys_lab.decide.bill_words import assumptions
+from recsys_lab.decide.bills import WholeRun, whole_run, with_bills
 from recsys_lab.decide.combinations import Combination, combinations
 from recsys_lab.decide.fixes import least_change, with_fixes
 from recsys_lab.decide.prices import Priced
@@ -17,6 +19,8 @@ from recsys_lab.decide.question import AXES, Question, parse_question
 from recsys_lab.decide.rows import Change, Row
 from recsys_lab.decide.sensitivity import changes_of, sentences
 from recsys_lab.decide.side_by_side import price_all
+from recsys_lab.decide.sizes import smallest_sentences
+from recsys_lab.decide.target import Target, target_of
 from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.planning import plan_inputs
 from recsys_lab.report.sections import unlike_pipelines
@@ -30,13 +34,17 @@ class Decision:
     """`rows`: one for each combination and profile; `pandas.DataFrame(decision.rows)` is their table. `winner`: what they allow to say.
 
     `sensitivity`: changes of the winner's row, the most helpful first. `sentences`: the same of FP16 communication, of towers, and of what
-    would help most, and whether pipelines are unlike.
+    would help most, and whether pipelines are unlike. `run`: the whole run that the rows' bills are of; None where none was asked for.
+    `assumptions`: of these bills, in words. `target`: what meets the targets that were asked for.
     """
 
     rows: list[Row]
     winner: Winner
     sensitivity: list[Change]
     sentences: list[str]
+    run: WholeRun | None = None
+    assumptions: list[str] = field(default_factory=list)
+    target: Target | None = None
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""
@@ -53,6 +61,8 @@ class Decision:
             },
             "sensitivity": [asdict(change) for change in self.sensitivity],
             "sentences": self.sentences,
+            "run": self.run and {"samples": self.run.samples, "evaluated": self.run.evaluated, "assumptions": self.assumptions},
+            "target": self.target and asdict(self.target),
         }
 
 
@@ -76,7 +86,8 @@ def decide(*words: str, workers: int | None = None, progress: Progress | None = 
     >>> sorted((row.sharder, row.cluster) for row in decision.rows)[:2]
     [('neo_4d', 'a100x128'), ('neo_4d', 'h100x64')]
     """
-    axes = {key: ",".join(map(str, value)) if key in AXES and isinstance(value, list | tuple) else value for key, value in keys.items()}
+    listed = (*AXES, "spot")
+    axes = {key: ",".join(map(str, value)) if key in listed and isinstance(value, list | tuple) else value for key, value in keys.items()}
     return decided(parse_question(overrides_from_kwargs(words, axes, "decide")), workers, progress)
 
 
@@ -85,12 +96,18 @@ def decided(question: Question, workers: int | None = None, progress: Progress |
     cases = combinations(question)
     data = open_data(cases)
     priced = price_all(cases, data, _counted(progress, cases), workers)
-    rows = with_fixes(marked([row for one in priced for row in one.rows]))
+    unbilled = [row for one in priced for row in one.rows]
+    clusters = {case.cluster: case.experiment.cluster for case in cases}
+    run = whole_run(question.run, unbilled, data, cases[0].experiment.trainer.evaluate_every_epochs)
+    rows = with_fixes(marked(with_bills(unbilled, run, clusters)))
     winner = winner_of(rows)
     if winner.row is None:
         raise nothing_fits(priced)
     changes = changes_of(winner.row, priced, data)
-    return Decision(rows, winner, changes, [*sentences(winner.row, changes), *_of_pipelines(priced)])
+    words = [*smallest_sentences(question.ranges, rows), *sentences(winner.row, changes), *_of_pipelines(priced)]
+    of_profile = [row for row in rows if row.fits and row.ms is not None and row.profile == winner.row.profile]
+    assumed = assumptions(run, of_profile, clusters) if run else []
+    return Decision(rows, winner, changes, words, run, assumed, target_of(question.run, of_profile))
 
 
 def _of_pipelines(priced: Sequence[Priced]) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from recsys_lab.base.files import write_text
 from recsys_lab.decide import charts
 from recsys_lab.decide.answer import Winner
+from recsys_lab.decide.bill_words import bill_table
 from recsys_lab.decide.decision import Decision
 from recsys_lab.decide.price_words import price_words
 from recsys_lab.decide.rows import Row
@@ -21,6 +22,7 @@ STYLE = """
 .filters fieldset { border: 0; padding: 0; margin: 0; min-width: 0; } .filters legend { color: var(--soft); font-size: 12.5px; padding: 0; }
 .filters label { margin-right: 10px; white-space: nowrap; font-size: 13.5px; }
 ol { font-size: 13.5px; margin: 4px 0; padding-left: 28px; } td { white-space: nowrap; } td.words { white-space: normal; }
+table:not(#rows) td { white-space: pre; }
 body.wide th { cursor: pointer; white-space: nowrap; } tr.pareto td:first-child { font-weight: 600; }
 """
 #: Figures come before what has none.
@@ -59,9 +61,11 @@ def page(decision: Decision) -> str:
         f"<style>{STYLE}{_hiding(names)}</style>",
         "<h1>Which sharding and precision to pay for</h1>",
         *(f"<p><b>{escape(line)}</b></p>" for line in winner.verdict.split("\n")),
+        *([f"<p><b>{escape(decision.target.words)}</b></p>"] if decision.target else []),
         f'<p class="soft">Batch {rows[0].batch:,} over {escape(where)}. Simulated, not measured.</p>',
         *map(_paragraph, (*([winner.details] if winner.details else []), *decision.sentences)),
         *([f'<p class="soft">{escape(" ".join(words))}</p>'] if (words := price_words(rows)) else []),
+        *([html.table(bill_table(decision), level=2)] if decision.run else []),
         _filters(names, first),
         "<h2>Cost against time, and where the milliseconds go</h2>",
         side_by_side(drawn),

@@ -10,6 +10,7 @@ from typing import Any
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.data.protocol import DataSet
+from recsys_lab.decide.checkpoint import checkpoint_gb
 from recsys_lab.decide.combinations import Combination
 from recsys_lab.decide.rows import Row
 from recsys_lab.errors import PlanDoesNotFit, UserError, as_called
@@ -46,8 +47,9 @@ def price_combination(combination: Combination, data: DataSet) -> Priced:
     """Plans and prices it. A cluster that lacks a figure for it, such as the peak of a format, cannot have it."""
     try:
         planned = plan_for(combination.experiment, data)
-        memory_gb = fullest_gb(planned)
-        rows = tuple(replace(priced_row(combination, planned, profile), memory_gb=memory_gb) for profile in combination.profiles)
+        memory_gb, saved_gb = fullest_gb(planned), checkpoint_gb(planned.plan, planned.workload)
+        priced = [priced_row(combination, planned, profile) for profile in combination.profiles]
+        rows = tuple(replace(row, memory_gb=memory_gb, checkpoint_gb=saved_gb) for row in priced)
     except UserError as error:
         fits = not isinstance(error, PlanDoesNotFit)
         return Priced(combination, (_row(combination, combination.profiles[0], fits=fits, why_not=str(error)),))
@@ -82,6 +84,7 @@ def priced_row(combination: Combination, planned: Planned, profile: Profile, clu
         stores=dict(Counter(p.store.kind for p in planned.plan.placements if p.store is not None)),
         exposed_ms=simulated.phases_ms.get("exposed_embedding_comm"),
         phases_ms=simulated.phases_ms,
+        forward_share=forward_share(timeline),
         bound=bound_of(simulated, timeline),
         software=simulated.profile,
         extrapolates=simulated.extrapolates,
@@ -105,6 +108,12 @@ def _row(combination: Combination, profile: Profile, **figures: Any) -> Row:
         command=as_called(f"python run.py {shlex.join(words)}"),
         **figures,
     )
+
+
+def forward_share(timeline: Timeline) -> float:
+    """Of an iteration, what its forward pass takes with the input before it. The host's work is taken to be divided alike."""
+    ends = [event.end_ms for event in timeline.events if event.step.phase == "forward"]
+    return max(ends, default=0.0) / max(event.end_ms for event in timeline.events)
 
 
 def bound_of(simulated: Simulated, timeline: Timeline) -> str:

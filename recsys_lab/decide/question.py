@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from recsys_lab.base.paths import CONF
 from recsys_lab.base.ranges import Count, Positive
@@ -13,6 +13,9 @@ from recsys_lab.config import sized
 from recsys_lab.config.arguments import conf_here
 from recsys_lab.config.no_run_folder import check_no_run_folder
 from recsys_lab.config.options import SPARSE_OPTIMIZERS
+from recsys_lab.decide import run_asked
+from recsys_lab.decide.run_asked import RunAsked, parse_run
+from recsys_lab.decide.sizes import SizeRange, sizes_of
 from recsys_lab.errors import UserError, did_you_mean
 from recsys_lab.tables.torchrec_dry_run import batch_of_request
 
@@ -41,7 +44,7 @@ class ClusterAsked:
 class Question:
     """`words`: run.py's that all combinations share. Each axis: names of choices, empty for the usual ones. `profiles` may be `AS_SAID`.
 
-    `batch`: samples of an iteration over all ranks.
+    `batch`: samples of an iteration over all ranks. `ranges`: clusters that were asked for in several sizes. `run`: the whole run.
     """
 
     words: tuple[str, ...]
@@ -51,17 +54,22 @@ class Question:
     precisions: tuple[str, ...] = ()
     optimizers: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ()
+    ranges: tuple[SizeRange, ...] = ()
+    run: RunAsked = field(default_factory=RunAsked)
 
 
 def parse_question(words: Sequence[str]) -> Question:
-    """Reads `words`: the axes above, `batch`, and whatever run.py takes. Raises UserError for what cannot be asked."""
+    """Reads `words`: the axes above, `batch`, what is asked of a whole run, and whatever run.py takes.
+
+    Raises UserError for what cannot be asked.
+    """
     check_no_run_folder(words, WHERE, "simulate", "name the page: --page FILE")
     own: dict[str, str] = {}
     rest = []
     for word in words:
         key, equals, value = word.partition("=")
         axis = key if key in AXES else f"{key}s" if key in ("cluster", "sharder", "precision") else key
-        if not equals or (axis not in AXES and axis != "batch"):
+        if not equals or axis not in (*AXES, "batch", *run_asked.KEYS):
             rest.append(word)
             continue
         if axis in own:
@@ -82,7 +90,8 @@ def parse_question(words: Sequence[str]) -> Question:
         given = f"{changed[0]} profiles={own['profiles']}"
         raise UserError("figures of one profile, and several profiles", where="profiles", given=given, remedy="drop one of the two")
     bring = conf_here() is not None or any(word.startswith(("hydra.searchpath=", "--config-dir", "-cd")) for word in rest)
-    clusters = tuple(cluster_asked(item, bring) for item in items_of("clusters", own["clusters"]))
+    sized_items = [sizes_of(item, "clusters") for item in items_of("clusters", own["clusters"])]
+    clusters = tuple(cluster_asked(item, bring) for _, items in sized_items for item in items)
     labels = [cluster.label for cluster in clusters]
     if twice := [label for label in dict.fromkeys(labels) if labels.count(label) > 1]:
         raise UserError("named twice", where="clusters", given=own["clusters"], remedy=f"give {twice[0]} one price")
@@ -96,6 +105,8 @@ def parse_question(words: Sequence[str]) -> Question:
         optimizers=_choices("optimizers", own, SPARSE_OPTIMIZERS, False),
         profiles=_choices("profiles", own, choices_of("profile"), bring) or ((AS_SAID,) if names_profile else ()),
         batch=batch_of(own["batch"]),
+        ranges=tuple(each for each, _ in sized_items if each is not None),
+        run=parse_run({key: own[key] for key in run_asked.KEYS if key in own}, labels),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from recsys_lab.base.store_names import DISK_CACHED, DISK_HOST_CACHED, HOST, HOST_CACHED, HOST_PAGED
 from recsys_lab.cluster import Price
+from recsys_lab.decide.bill import Bill
 
 #: Where rows of tables are that are larger than memory, in words.
 PLACES = {
@@ -27,7 +28,9 @@ class Row:
     that are larger than that, and so not in device memory as a whole. `phases_ms`: where the iteration's time goes.
     `bound`: what takes most of it. `pareto`: under its profile no other row is both faster and cheaper. `robust`: that under every profile.
     `software`: the profile as the record names it, which says whether the executor's pipeline is on. `command`: the line of run.py with the
-    same figures. `why_not`: why there are none; `fix`: of a row that does not fit, the nearest change that does.
+    same figures. `forward_share`: of the iteration, the forward pass and its input. `checkpoint_gb`: 1e9 bytes of weights and optimizer
+    state that the fullest host writes. `bill`: of the whole run that is asked for, `spot_bill`: the same at its cluster's spot offer.
+    `why_not`: why there are none; `fix`: of a row that does not fit, the nearest change that does.
     """
 
     cluster: str
@@ -59,6 +62,10 @@ class Row:
     extrapolates: str | None = None
     command: str = ""
     price: Price | None = None
+    forward_share: float | None = None
+    checkpoint_gb: float | None = None
+    bill: Bill | None = None
+    spot_bill: Bill | None = None
 
     @property
     def choices(self) -> tuple[str, str, str, str]:

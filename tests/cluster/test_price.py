@@ -19,7 +19,26 @@ from recsys_lab.experiment import resolve
 from tests.simulate.clusters import cluster, of_file
 
 LISTED = ListPrice(2.0, "2026-09-20", "a list", "device", 8)
-PRICED = {"h100": 3.99, "h100_roce": 3.99, "b200": 6.69, "a100": 2.79, "a100_40": 1.99, "a100x32": 1.99, "zionex_x16": 1.99}
+LAMBDA = ("2026-09-20", "https://lambda.ai/instances")
+CRUSOE = ("2026-09-20", "https://www.crusoe.ai/cloud/pricing")
+PRICED = {
+    "h100": (3.99, *LAMBDA),
+    "h100_roce": (3.99, *LAMBDA),
+    "b200": (6.69, *LAMBDA),
+    "a100": (2.79, *LAMBDA),
+    "a100_40": (1.99, *LAMBDA),
+    "a100x32": (1.99, *LAMBDA),
+    "zionex_x16": (1.99, *LAMBDA),
+    "h100_pcie": (3.29, *LAMBDA),
+    "gh200": (2.29, *LAMBDA),
+    "h200": (4.29, *CRUSOE),
+    "a100_pcie": (2.0, *CRUSOE),
+    "l40s": (1.5, *CRUSOE),
+    "mi300x": (3.45, *CRUSOE),
+    "gb200": (10.5, "2026-09-20", "https://www.coreweave.com/pricing"),
+    "b300": (7.4, "2026-08-26", "https://www.hyperstack.cloud/gpu-pricing"),
+    "a40": (0.44, "2026-08-19", "https://www.runpod.io/pricing"),
+}
 
 
 def price_of(*words: str) -> Price | None:
@@ -43,11 +62,10 @@ def test_another_size_is_said_and_another_device_has_no_such_price() -> None:
     assert of_any is not None and of_any.extrapolates is None
 
 
-@pytest.mark.parametrize("choice", ["h100", "h100_roce", "b200", "a100", "a100_40", "a100x32", "zionex_x16", "h100_pcie", "h200", "gb200"])
+@pytest.mark.parametrize("choice", [*PRICED, "h20", "gb300", "v100", "spr"])
 def test_the_prices_on_file_are_of_their_devices(choice: str) -> None:
     price: Any = of_file("cluster", choice).price  # type: ignore[union-attr]
-    assert (price and price.usd_per_device_hour) == PRICED.get(choice)
-    assert price is None or (price.date, price.source) == ("2026-09-20", "https://lambda.ai/instances")
+    assert (price and (price.usd_per_device_hour, price.date, price.source)) == PRICED.get(choice)
 
 
 def test_words_change_the_price_the_list_and_the_device() -> None:

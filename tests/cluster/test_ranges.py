@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from recsys_lab.cluster import Cluster, Device, Disk, Host, Link, ListPrice
+from recsys_lab.cluster import Cluster, Device, Disk, Failures, Host, Link, ListPrice
 from recsys_lab.config.choices import built
 from recsys_lab.config.command_line import read
 from recsys_lab.config.schema import build
@@ -41,7 +41,8 @@ BAD = [(key, value) for key in FIGURES for value in NEVER] + [(key, 0) for key i
 def whole() -> Cluster:
     """With every part that there can be."""
     memory, disk = Host("memory", 512.0, 400.0, "for the test"), Disk("disk", 4000.0, 7.0, 3.0, 1e6, "for the test")
-    return dataclasses.replace(cluster(2, 2), list_price=ListPrice(2.0, "2026-09-20", "a list", "device", 8), host=memory, disk=disk)
+    listed, failures = ListPrice(2.0, "2026-09-20", "a list", "device", 8), Failures(5e4, "2026-09-20", "a count", "device")
+    return dataclasses.replace(cluster(2, 2), list_price=listed, host=memory, disk=disk, failures=failures)
 
 
 def changed(part: Any, path: str, value: Any) -> Any:
@@ -57,9 +58,10 @@ def changed(part: Any, path: str, value: Any) -> Any:
 
 def test_every_part_is_walked() -> None:
     parts = {key.rsplit(".", 1)[0] for key in FIGURES}
-    assert parts == {"cluster", *(f"cluster.{part}" for part in ("device", "intra_host", "cross_host", "list_price", "host", "disk"))}
-    numbers = sum(len(dataclasses.fields(part)) for part in (Cluster, Device, Link, Link, ListPrice, Host, Disk))
-    not_numbers = 8 + 3 + 2 * 3 + 3 + 2 * 2  # names, kinds, sources, notes, parts and `shared`; day, source and device of a price
+    names = ("device", "intra_host", "cross_host", "list_price", "host", "disk", "failures")
+    assert parts == {"cluster", *(f"cluster.{name}" for name in names)}
+    numbers = sum(len(dataclasses.fields(part)) for part in (Cluster, Device, Link, Link, ListPrice, Host, Disk, Failures))
+    not_numbers = 9 + 3 + 2 * 3 + 3 + 2 * 2 + 3  # names, kinds, sources, notes, parts and `shared`; day, source and device of a price
     assert len(FIGURES) == numbers - not_numbers
 
 

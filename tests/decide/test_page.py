@@ -19,13 +19,15 @@ PICTURES = os.environ.get("RECSYS_LAB_PICTURES")
 @pytest.fixture(scope="module")
 def decision() -> Decision:
     words = ["model=dcn", "data=random", "data.rows_train=4096", "data.rows_validation=64", "profiles=torchrec,hugectr"]
-    return decide(*words, clusters="h100x16:2.5,a100x32:1.5", batch=65536, sharders="dmt,torchrec_row_wise,neo_4d")
+    run = {"samples": 1e12, "spot": "h100x16:1.1@0.05", "target_hours": 24}
+    return decide(*words, clusters="h100x16:2.5,a100x32:1.5", batch=65536, sharders="dmt,torchrec_row_wise,neo_4d", **run)
 
 
 def test_the_page_asks_for_nothing_and_runs_only_what_is_embedded(decision: Decision) -> None:
     text = page(decision)
     head = text[: text.index("</head>")]
     assert "default-src 'none'" in head and head.count("sha256-") == 1 and "unsafe-eval" not in head
+    assert "The whole run, 1.0 T samples" in text and decision.target is not None and decision.target.words in text
     assert text.count("<script") == 1 and "<script src" not in text and "<link" not in text
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
+import torch.distributed as dist
 
 from recsys_lab import kernels
 from recsys_lab.executor.replicas import ReplicaGradients, ReplicaGroup
@@ -69,7 +70,8 @@ class TableBatch:
     There is at least one. A shard with a store is alone. Then what is laid out like the weights has a row for each slot of its cache
     (`cached`).
 
-    `replicas` hold the same shards (data parallelism); None: this rank alone does. `out_dtype`: of looked-up rows, which are summed in
+    `replicas` hold the same shards (data parallelism); None: this rank alone does. `copies`: ranks that hold them too and average weights,
+    not gradients. `out_dtype`: of looked-up rows, which are summed in
     FP32 and rounded once; BF16 where nothing but a model in BF16 reads them.
     """
 
@@ -87,6 +89,7 @@ class TableBatch:
         self.cached = None if store is None else CachedRows(store, only.table, only.row_start, rows, self.weights)
         self.replicas = None if replicas is None else ReplicaGradients(replicas, rows, width, device)
         self.feature_offsets = torch.tensor([s.offset for s in self.shards for _ in range(s.features)], dtype=torch.int64, device=device)
+        self.copies: dist.ProcessGroup | None = None
         self.touched: list[Touched] = []
         self.out_dtype = torch.float32
         # Its gradient is never read: it makes autograd call our backward, also on a rank without a single id.

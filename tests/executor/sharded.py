@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 import torch
@@ -83,10 +84,10 @@ def build(
     dense_width: int,
     hot: dict[str, np.ndarray] | None = None,
     precision: Precision = FP32,
-    pipeline: bool = False,
+    **how: Any,
 ) -> ShardedModel:
     model, hot = Concat(tables, dense_width, torch.device("meta")), hot or hot_rows_of(plan)
-    return shard(model, plan, torch.device("cpu"), (optimizer, LR, EPS, 0.0), precision, SEED, hot_rows=hot, pipeline=pipeline)
+    return shard(model, plan, torch.device("cpu"), (optimizer, LR, EPS, 0.0), precision, SEED, hot_rows=hot, **how)
 
 
 def step(sharded: ShardedModel, dense_optimizer: torch.optim.Optimizer, batch: Sample) -> torch.Tensor:

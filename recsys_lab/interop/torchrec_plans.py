@@ -122,7 +122,7 @@ def as_placed(plan: ShardingPlan, model: nn.Module, device: str, kernel: str) ->
                 size = f"{config.num_embeddings} x {config.embedding_dim}"
                 raise UserError("the plan is of another size", where=config.name, given=size, allowed=f"{table.rows} x {table.dim}")
             if placement.scheme not in SCHEMES:
-                remedy = "sharder=torchrec or neo_4d plans with these; FlexShard's tiers and DMT's towers run under run.py"
+                remedy = "sharder=torchrec or neo_4d plans with these; FlexShard's tiers, DMT's towers and 2D groups run under run.py"
                 raise UserError(
                     "TorchRec has no such scheme", where=config.name, given=placement.scheme, allowed=", ".join(SCHEMES), remedy=remedy
                 )

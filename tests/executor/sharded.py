@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import numpy as np
 import torch
@@ -84,10 +83,11 @@ def build(
     dense_width: int,
     hot: dict[str, np.ndarray] | None = None,
     precision: Precision = FP32,
-    **how: Any,
+    pipeline: bool = False,
+    sync: str = "gradients",
 ) -> ShardedModel:
     model, hot = Concat(tables, dense_width, torch.device("meta")), hot or hot_rows_of(plan)
-    return shard(model, plan, torch.device("cpu"), (optimizer, LR, EPS, 0.0), precision, SEED, hot_rows=hot, **how)
+    return shard(model, plan, torch.device("cpu"), (optimizer, LR, EPS, 0.0), precision, SEED, hot_rows=hot, pipeline=pipeline, sync=sync)
 
 
 def step(sharded: ShardedModel, dense_optimizer: torch.optim.Optimizer, batch: Sample) -> torch.Tensor:

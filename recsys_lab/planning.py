@@ -268,6 +268,7 @@ def lowered(
         inputs.workload,
         exchange=executor.exchange,
         overlap=executor.overlap,
+        sync=executor.sync,
         hot_rows=hot_rows,
         in_flight=executor.in_flight,
         batch_number=batch_number,

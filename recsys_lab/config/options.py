@@ -234,6 +234,7 @@ class ExecutorOptions:
         communication_cores: of those that a rank may use, for gloo's threads alone; 0: any thread on any core.
         pipeline: the next batch's ids travel while this batch computes.
         dense_bucket_mib: DistributedDataParallel's buckets.
+        sync: what copies of tables in groups of ranks average: gradients or weights.
         row_update: default, or an algorithm of the CPU DLRM paper: reference, atomic or race_free.
     """
 
@@ -242,6 +243,7 @@ class ExecutorOptions:
     communication_cores: int = 0
     pipeline: bool = False
     dense_bucket_mib: int = 25
+    sync: str = "gradients"
     row_update: str = "default"
 
     @property

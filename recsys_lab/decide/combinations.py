@@ -28,8 +28,9 @@ from recsys_lab.simulate import Profile
 #: What is priced beside the config's own choice where the user names none.
 PRECISIONS = ("fp32", "fp16_comms", "bf16")
 OPTIMIZERS = ("adam", "row_wise_adagrad")
-#: A paper's opponent, priced where it is named: `torchrec_strong` has all that it has, and replicas.
-OPPONENTS = ("dmt_baseline",)
+#: Priced where they are named. A paper's opponent: `torchrec_strong` has all that it has, and replicas. And what plans as `torchrec` does
+#: where one group of ranks is cheapest.
+ONLY_WHERE_NAMED = ("dmt_baseline", "torchrec_2d")
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ SIZED = re.compile(r"x\d+$")
 
 def default_sharders() -> tuple[str, ...]:
     """Those that are priced where the user names none."""
-    return tuple(name for name in choices_of("sharder") if name not in OPPONENTS)
+    return tuple(name for name in choices_of("sharder") if name not in ONLY_WHERE_NAMED)
 
 
 def _shared(question: Question) -> list[str]:

@@ -18,6 +18,7 @@ from recsys_lab.executor.formats import WireFormats
 from recsys_lab.executor.input_dist_prefetch import InputDistPrefetch, PendingInput
 from recsys_lab.executor.table_batch import TableBatch
 from recsys_lab.plan import Placement, ShardingPlan
+from recsys_lab.plan.context import GRADIENTS
 from recsys_lab.plan.scheme import Scheme, scheme_of
 from recsys_lab.plan.store import UNCACHED, Store
 from recsys_lab.tables import Table
@@ -42,6 +43,7 @@ class Request:
         exchange: how pooled rows of whole tables travel, of `EXCHANGES`.
         overlap: whether that exchange runs beside compute.
         pipeline: whether ids may come ahead of their batch.
+        sync: what copies of tables in groups of ranks average, of `SYNCS`.
     """
 
     configs: Sequence[Config]
@@ -55,6 +57,7 @@ class Request:
     exchange: str
     overlap: bool
     pipeline: bool = False
+    sync: str = GRADIENTS
 
     @property
     def stores(self) -> dict[str, Store]:

@@ -13,6 +13,7 @@ from pydantic import Strict
 
 from recsys_lab.base.ranges import OneOf
 from recsys_lab.base.row_updates import ROW_UPDATES
+from recsys_lab.plan.context import SYNCS
 from recsys_lab.plan.scheme import EXCHANGES
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def shard(
     overlap: bool = True,
     communication_cores: Annotated[int, Strict(), Interval(ge=0, le=1024)] = 0,
     pipeline: bool = False,
+    sync: Annotated[str, OneOf(SYNCS)] = "gradients",
     row_update: Annotated[str, OneOf(ROW_UPDATES)] = "default",
 ) -> ShardedModel:
     """Shards a model's tables by a plan, and puts the rest under DistributedDataParallel. Every rank of the default process group calls it.
@@ -70,6 +72,8 @@ def shard(
         exchange: of whole tables' pooled rows (recsys_lab.schemes.whole.execute).
         overlap: False: that exchange and the all-reduce of dense gradients block.
         communication_cores: of a rank's cores, for gloo's threads alone; 0: any thread on any core.
+        sync: what copies of tables in groups of ranks average: gradients before each update, or FP32 weights and optimizer state after
+            it (TorchRec's DMPCollection), which is the training of one process under SGD alone.
         row_update: how looked-up rows of tables move: default, or the CPU DLRM paper's algorithms 2 and 3 (reference), 3 with atomic
             additions (atomic), or 4 (race_free). Those are plain SGD on CPUs; atomic is FP32.
         pipeline: the trainer may send the next batch's ids while one computes (`ShardedModel.input_dist_prefetch`).
@@ -99,5 +103,6 @@ def shard(
         overlap=overlap,
         communication_cores=communication_cores,
         pipeline=pipeline,
+        sync=sync,
         row_update=row_update,
     )

@@ -66,6 +66,7 @@ def sharded(
     overlap: bool,
     communication_cores: int,
     pipeline: bool,
+    sync: str,
     row_update: str,
 ) -> ShardedModel:
     """What `executor/shard.py` says, which this room's other files need not import."""
@@ -82,7 +83,7 @@ def sharded(
         model.begin_with(start)
     first_dense = in_model_format(model, precision.dense, path) if precision.dense != "fp32" else {}
     alone, configs = plan.world_size == 1, collection.configs_of(model.get_submodule(path))
-    request = Request(configs, plan, model, path, hot_rows, device, dense_bucket_mib, formats, exchange, overlap, pipeline)
+    request = Request(configs, plan, model, path, hot_rows, device, dense_bucket_mib, formats, exchange, overlap, pipeline, sync)
     running = _alone(request) if alone else _on_ranks(request)
     embeddings, remaps = running.part, running.remaps
     model.set_submodule(path, embeddings)

@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
+import torch.distributed as dist
 
 from recsys_lab import kernels
 from recsys_lab.executor.table_batch import TableBatch
@@ -57,7 +58,7 @@ class SparseOptimizer(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Apply and forget the gradients of the backward passes since the last step. Collective: averages over replicas end here,
-        and are waited for last.
+        and are waited for last. Copies that average weights do it then.
         """
         self.steps += 1
         rule = replace(self.rule, lr=float(self.param_groups[0]["lr"]), step=self.steps)
@@ -77,6 +78,11 @@ class SparseOptimizer(torch.optim.Optimizer):
                     squares=squares,
                     strategy=self.row_update,
                 )
+        for batch, state in zip(self.batches, self.states):
+            if batch.copies is not None:
+                for tensor in (batch.weights.model, *state.values()):
+                    dist.all_reduce(tensor, group=batch.copies)
+                    tensor.div_(batch.copies.size())
 
 
 def _states(batch: TableBatch, kinds: dict[str, str], device: torch.device) -> dict[str, torch.Tensor]:

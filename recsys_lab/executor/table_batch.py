@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
+import torch.distributed as dist
 
 from recsys_lab import kernels
 from recsys_lab.executor.replicas import ReplicaGradients, ReplicaGroup
@@ -71,7 +72,8 @@ class TableBatch:
     There is at least one. A shard with a store is alone. On a CPU what is laid out like the weights then has a row for each slot of its
     cache (`cached`). On a GPU FBGEMM's kernels look up and update it (`managed`), and its weights are there once the optimizer is known.
 
-    `replicas` hold the same shards (data parallelism); None: this rank alone does. `out_dtype`: of looked-up rows, which are summed in
+    `replicas` hold the same shards (data parallelism); None: this rank alone does. `copies`: ranks that hold them too and average weights,
+    not gradients. `out_dtype`: of looked-up rows, which are summed in
     FP32 and rounded once; BF16 where nothing but a model in BF16 reads them.
     """
 
@@ -91,6 +93,7 @@ class TableBatch:
         self.cached = rows_of(of_cpu, only.table, only.row_start, rows, self.weights) if of_cpu else None
         self.replicas = None if replicas is None else ReplicaGradients(replicas, rows, width, device)
         self.feature_offsets = torch.tensor([s.offset for s in self.shards for _ in range(s.features)], dtype=torch.int64, device=device)
+        self.copies: dist.ProcessGroup | None = None
         self.touched: list[Touched] = []
         self.out_dtype = torch.float32
         # Its gradient is never read: it makes autograd call our backward, also on a rank without a single id.

@@ -144,7 +144,7 @@ def _shard(shard: Shard, ranks_per_host: int, device: str) -> dict[str, Any]:
 def check_scheme(placement: Placement) -> None:
     """Raises UserError for a scheme that TorchRec has not."""
     if placement.scheme not in SCHEMES:
-        remedy = "sharder=torchrec or neo_4d plans with these; FlexShard's tiers and DMT's towers run under run.py"
+        remedy = "sharder=torchrec or neo_4d plans with these; FlexShard's tiers, DMT's towers and 2D groups run under run.py"
         allowed = ", ".join(SCHEMES)
         raise UserError("TorchRec has no such scheme", where=placement.table, given=placement.scheme, allowed=allowed, remedy=remedy)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,6 +25,8 @@ SPLIT_BYTES = ELEMENT_BYTES["int64"]
 Groups: TypeAlias = Iterable[tuple[int, ...]]
 Figures: TypeAlias = np.ndarray | float  # one a rank, or one for all
 Rows: TypeAlias = tuple[Figures, Figures]  # numbers that travel, and in how many rows, which may each have a scale
+#: What copies of a table in groups of ranks average: gradients before each update, or weights and optimizer state after it.
+SYNCS = GRADIENTS, WEIGHTS = "gradients", "weights"
 SPLIT_ROWS = 3  # what TorchRec exchanges first, per rank: how many lengths, how many values, the batch size
 
 
@@ -45,8 +47,9 @@ class Context:
         batch_number: how many batches came before this one; inf: the long run, as caches and files are then.
         role: of the steps.
         at_home: every rank looks its own batch up and sends nothing.
-        inside_hosts: ids and rows travel within each host.
+        within: the groups of ranks within which ids and rows travel; empty: all ranks are one.
         averaged: several ranks hold the same rows, and gradients of all of them are averaged.
+        sync: what copies of tables in groups of ranks average, of `SYNCS`.
     """
 
     prefix: str
@@ -61,13 +64,19 @@ class Context:
     batch_number: float = math.inf
     role: str = EMBEDDING
     at_home: bool = False
-    inside_hosts: bool = False
+    within: tuple[tuple[int, ...], ...] = ()
     averaged: bool = False
+    sync: str = GRADIENTS
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """The ranks among which ids and rows travel."""
-        return self.hosts if self.inside_hosts else (self.world,)
+        return self.within or (self.world,)
+
+    @property
+    def replicas(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks with the same place in each of those groups."""
+        return tuple(zip(*self.groups))
 
     @property
     def group_batch(self) -> int:
@@ -190,6 +199,35 @@ def collective(
     received_of_rank = () if received is None else folded(np.atleast_1d(received))
     differs = () if received_of_rank == sent else received_of_rank
     return [Step(name, kind, phase, sent, groups, after=after, tables=tables, received_of_rank=differs, role=role)]
+
+
+def averaged_gradients(context: Context, after: tuple[str, ...]) -> list[Step]:
+    """The all-reduce of the gradients of all rows among the ranks that hold the same ones. None where each shard is there once."""
+    size = context.per_rank()
+    for _, placement in context.placed:
+        for shard in placement.shards:
+            size[list(shard.ranks)] += context.precision.dense_comm_bytes * shard.rows * shard.cols
+    name = f"{context.prefix}.gradient.all_reduce"
+    return collective(name, "all_reduce", "backward", _holders(context), size, after, context.names, role=context.role)
+
+
+def averaged_weights(context: Context) -> list[Step]:
+    """After the update, in which each of the ranks that hold the same rows has moved them by its own gradients.
+
+    Weights, then optimizer state, are all-reduced as they are stored. Nothing runs beside it (TorchRec's DMPCollection.sync).
+    """
+    weights, state = context.per_rank(), context.per_rank()
+    for table, placement in context.placed:
+        for shard in placement.shards:
+            weights[list(shard.ranks)] += STORED_BYTES[table.dtype] * shard.rows * shard.cols
+            state[list(shard.ranks)] += context.workload.table_state_bytes(shard.rows, shard.cols)
+    steps, after = [], (f"{context.prefix}.update",)
+    for what, size in (("weights", weights), ("state", state)):
+        if size.any():
+            name = f"{context.prefix}.{what}.all_reduce"
+            steps += collective(name, "all_reduce", "optimizer", _holders(context), size, after, context.names, role=context.role)
+            after = (name,)
+    return [replace(step, blocks=True) for step in steps]
 
 
 def input_distribution(
@@ -317,6 +355,12 @@ def _store_steps(context: Context, ids: tuple[str, ...]) -> tuple[list[Step], li
     size = context.plan.world_size
     how = context.in_flight, context.batch_number
     return store_steps(context.prefix, _held(context), context.access, context.workload, size, ids, *how)
+
+
+def _holders(context: Context) -> list[tuple[int, ...]]:
+    """The groups of ranks that hold the same shards, where they hold any."""
+    held = {shard.ranks for _, placement in context.placed for shard in placement.shards}
+    return [ranks for ranks in context.replicas if ranks in held]
 
 
 def _samples(context: Context) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from recsys_lab.errors import UserError
-from recsys_lab.plan.context import Context, copy_of_batch, last_of
+from recsys_lab.plan.context import GRADIENTS, Context, copy_of_batch, last_of
 from recsys_lab.plan.dense import dense_backward, dense_forward, dense_optimizer
 from recsys_lab.plan.scheme import ALL_TO_ALL, check_exchange, families, known_schemes, scheme_of
 from recsys_lab.plan.sharding_plan import ShardingPlan
@@ -32,6 +32,7 @@ def lower(
     hot_rows: bool = False,
     in_flight: int = 1,
     batch_number: float = math.inf,
+    sync: str = GRADIENTS,
 ) -> Steps:
     """One training iteration of `plan` as steps.
 
@@ -48,6 +49,7 @@ def lower(
         hot_rows: whether ranks that hold hot rows serve more than their share of the rows (hot_rows.py).
         in_flight: batches whose rows a store's cache must keep at a time.
         batch_number: how many batches came before this one; inf: the long run.
+        sync: what copies of tables in groups of ranks average, one of `SYNCS`.
 
     Returns:
         The steps in a valid order, with kind, group and bytes of each rank.
@@ -61,12 +63,13 @@ def lower(
     forward: list[Step] = []
     backward: list[Step] = []
     for family, placed in families(plan).items():
-        context = Context(family, plan, placed, access, precision, workload, exchange, hot_rows, in_flight, batch_number)
+        context = Context(family, plan, placed, access, precision, workload, exchange, hot_rows, in_flight, batch_number, sync=sync)
         ahead, back = scheme_of(placed[0][1]).lower(context)
         inputs += [step for step in ahead if step.phase == "input"]
         forward += [step for step in ahead if step.phase == "forward"]
         backward = back + backward  # autograd runs backwards through the schemes
     inputs.sort(key=lambda step: step.role != SIZES)
+    backward.sort(key=lambda step: step.phase == "optimizer")
     everything = [
         copy_of_batch(plan.tables, access, workload),
         *inputs,

@@ -88,7 +88,7 @@ def _check_placement(table: Table, placement: Placement, plan: ShardingPlan) -> 
             raise UserError("a shard reaches outside its table", where=where, given=shard.extent, allowed=f"{table.rows} x {table.dim}")
     _check_cover(table, placement.shards)
     if scheme.rules:
-        _check_rules(f"{where}, {scheme.name}", table, placement.shards, plan, scheme.rules)
+        check_rules(f"{where}, {scheme.name}", table, placement.shards, plan, scheme.rules)
     if scheme.validate:
         scheme.validate(f"{where}, {scheme.name}", table, placement, plan)
 
@@ -108,7 +108,7 @@ def _check_cover(table: Table, shards: tuple[Shard, ...]) -> None:
         raise UserError("the shards do not cover the table", where=where, given=f"{area} of {table.parameters} cells")
 
 
-def _check_rules(where: str, table: Table, shards: Sequence[Shard], plan: ShardingPlan, rules: Rules) -> None:
+def check_rules(where: str, table: Table, shards: Sequence[Shard], plan: ShardingPlan, rules: Rules) -> None:
     per_host = plan.ranks_per_host
     if any(shard.tier for shard in shards):
         raise UserError("only the shards of a table that is sharded by row have a tier", where=where)

@@ -48,10 +48,10 @@ def test_a_glob_makes_a_row_of_each_choice_and_seeds_come_first(tmp_path, cache)
     done = line(*words, cache=cache)
     assert done.code == 0, done.err
     asked = json.loads((tmp_path / "sweep.json").read_text())["jobs"]
-    sharders = ["torchrec", "torchrec_row_wise", "torchrec_strong"]
+    sharders = ["torchrec", "torchrec_2d", "torchrec_row_wise", "torchrec_strong"]
     every = [(seed, sharder) for seed in ("1", "2") for sharder in sharders]
     assert [(job["seed"], job["sharder"]) for job in asked] == every
-    assert [result(tmp_path / str(n))["seed"] for n in range(6)] == [1, 1, 1, 2, 2, 2]
+    assert [result(tmp_path / str(n))["seed"] for n in range(8)] == [1, 1, 1, 1, 2, 2, 2, 2]
     assert [row["sharder"] for row in rows_of(tmp_path)] == sharders
 
 

@@ -84,9 +84,10 @@ def build(
     hot: dict[str, np.ndarray] | None = None,
     precision: Precision = FP32,
     pipeline: bool = False,
+    sync: str = "gradients",
 ) -> ShardedModel:
     model, hot = Concat(tables, dense_width, torch.device("meta")), hot or hot_rows_of(plan)
-    return shard(model, plan, torch.device("cpu"), (optimizer, LR, EPS, 0.0), precision, SEED, hot_rows=hot, pipeline=pipeline)
+    return shard(model, plan, torch.device("cpu"), (optimizer, LR, EPS, 0.0), precision, SEED, hot_rows=hot, pipeline=pipeline, sync=sync)
 
 
 def step(sharded: ShardedModel, dense_optimizer: torch.optim.Optimizer, batch: Sample) -> torch.Tensor:

@@ -145,9 +145,9 @@ def test_work_at_home_is_a_rank_s_own_batch_and_averaged_rows_are_all_updated() 
 
 def test_groups_and_batches_of_a_context() -> None:
     one = Placement("t", "table_wise", (Shard((0,), 0, 10, 0, 4),))
-    over_all, inside = context(one, 2, 3), context(one, 2, 3, inside_hosts=True)
+    over_all, inside = context(one, 2, 3), context(one, 2, 3, within=((0, 1, 2), (3, 4, 5)))
     assert over_all.groups == ((0, 1, 2, 3, 4, 5),) and inside.groups == over_all.hosts == ((0, 1, 2), (3, 4, 5))
-    assert over_all.peers == ((0, 3), (1, 4), (2, 5))
+    assert over_all.peers == inside.replicas == ((0, 3), (1, 4), (2, 5)) and over_all.replicas == tuple((rank,) for rank in range(6))
     assert (over_all.group_batch, inside.group_batch, over_all.global_batch, over_all.batch) == (18, 9, 18, 3)
     assert (over_all.ids_per_sample, over_all.features, over_all.output_columns, over_all.names) == (2.5, 2, 8, ("t",))
     assert not over_all.is_sequence and over_all.per_rank().tolist() == [0.0] * 6

@@ -128,30 +128,33 @@ def _train_all(plans: Sequence[tuple[ShardingPlan, str]], batches: dict, modules
     return [train(plan.tables, plan, batches[plan.tables], optimizer, DENSE) for plan, optimizer in plans]
 
 
-def check_volume(checked: Sequence[Case], precision: Precision = FP32) -> None:
+def check_volume(checked: Sequence[Case], precision: Precision = FP32, sync: str = "gradients") -> None:
     """The collectives that are recorded in a training step equal the plan's steps on every rank. All cases of one shape."""
     first = checked[0].plan
     plans = [case.plan for case in checked]
-    recorded = run_ranks(_record_all, first.hosts, first.ranks_per_host, plans, precision, _modules(checked), backend="recorded")
+    recorded = run_ranks(_record_all, first.hosts, first.ranks_per_host, plans, precision, sync, _modules(checked), backend="recorded")
     for number, case in enumerate(checked):
         model: nn.Module = Concat(case.plan.tables, DENSE, torch.device("meta"))
         dense = sum(p.numel() for name, p in model.named_parameters() if not name.startswith("embeddings."))
-        steps = lower(case.plan, _access(case.plan), precision, workload(BATCH, dense))
+        steps = lower(case.plan, _access(case.plan), precision, workload(BATCH, dense), sync=sync)
         for rank, collectives in enumerate(recorded):
             expected = in_order_of_kind([(kind, group, round(size)) for kind, group, size in steps.collectives_of(rank)])
             assert in_order_of_kind(collectives[number]) == expected, f"{case}, {precision.name}, rank {rank}"
 
 
-def _record_all(plans: Sequence[ShardingPlan], precision: Precision, modules: list[str]) -> list[list[tuple[str, tuple[int, ...], int]]]:
+def _record_all(
+    plans: Sequence[ShardingPlan], precision: Precision, sync: str, modules: list[str]
+) -> list[list[tuple[str, tuple[int, ...], int]]]:
     for module in modules:
         importlib.import_module(module)
-    return [_record_one_step(plan, precision) for plan in plans]
+    return [_record_one_step(plan, precision, sync) for plan in plans]
 
 
-def _record_one_step(plan: ShardingPlan, precision: Precision) -> list[tuple[str, tuple[int, ...], int]]:
+def _record_one_step(plan: ShardingPlan, precision: Precision, sync: str) -> list[tuple[str, tuple[int, ...], int]]:
     """In the fourth step: by then DistributedDataParallel has laid its buckets out anew."""
     model = Concat(plan.tables, DENSE, torch.device("meta"))
-    sharded = shard(model, plan, torch.device("cpu"), ("adagrad", 0.1, 1e-8, 0.0), precision, seed=1, hot_rows=hot_rows_of(plan))  # type: ignore[arg-type]
+    optimizer = ("adagrad", 0.1, 1e-8, 0.0)
+    sharded = shard(model, plan, torch.device("cpu"), optimizer, precision, seed=1, hot_rows=hot_rows_of(plan), sync=sync)  # type: ignore[arg-type]
     dense = torch.optim.SGD((p for _, p in sharded.dense_parameters()), lr=0.1)
     for step in range(4):
         if step == 3:

@@ -263,7 +263,7 @@ def test_named_clusters_price_every_scheme(choice: str) -> None:
         steps, planned = lowered((kind,), on.hosts, on.ranks_per_host)
         made, _ = simulate(steps, on, torchrec, *planned)
         assert made.feasible and made.iteration_ms > 0 and made.profile == "torchrec"
-        assert {c.group for c in made.collectives} <= {"0-63", "0-31", "0-7", "0-56:8", "0-24:8"}
+        assert {c.group for c in made.collectives} <= {"0-63", "0-31", "0-7", "0-56:8", "0-24:8", "0-1", "0-62:2", "0-30:2"}
 
 
 def test_a_plan_too_big_is_simulated_and_called_infeasible() -> None:

@@ -39,7 +39,7 @@ def lower(context: Context) -> tuple[list[Step], list[Step]]:
         ids[ranks] += context.access[table.name].mean_length
         columns[ranks] += len(table.features) * table.dim
         gradient[ranks] += context.precision.dense_comm_bytes * table.parameters
-    inside = replace(context, inside_hosts=True, averaged=context.plan.hosts > 1)
+    inside = replace(context, within=context.hosts, averaged=context.plan.hosts > 1)
     inputs = input_distribution(
         inside, context.features * batch, context.ids_per_sample * batch, features * batch * per_host, ids * batch * per_host
     )

@@ -1,14 +1,14 @@
-"""Rows in blocks over a group of ranks: all ranks, or, of FlexShard's host-sharded tier, those of each host.
+"""Rows in blocks over a group of ranks: all ranks, or those of each group that has a copy, such as a host (FlexShard's host-sharded tier).
 
 As TorchRec does it. Pooled parts are summed and handed out by a reduce-scatter, whose backward is an all-gather. The rows of a sequence
-travel as they are, in an all-to-all each way. Replicas of a block (one a host) all-reduce their gradients.
+travel as they are, in an all-to-all each way. Replicas of a block (one a group) all-reduce their gradients.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from recsys_lab.plan.context import Context, collective, input_distribution, iteration, last_of, lookups_of_ranks
+from recsys_lab.plan.context import Context, averaged_gradients, input_distribution, iteration, last_of, lookups_of_ranks
 from recsys_lab.plan.steps import Step
 
 
@@ -18,12 +18,7 @@ def lower_row_blocks(context: Context) -> tuple[list[Step], list[Step]]:
     inputs = input_distribution(context, lengths, context.ids_per_sample * context.batch, np.full(len(served), lengths), served)
     forward, backward = _rows_travel(context) if context.is_sequence else _sums_travel(context)
     if context.averaged:
-        gradient = context.per_rank()
-        for table, placement in context.placed:
-            for shard in placement.shards:
-                gradient[list(shard.ranks)] += context.precision.dense_comm_bytes * shard.rows * table.dim  # of all rows
-        name, after = f"{context.prefix}.gradient.all_reduce", last_of(backward, "dense.backward")
-        backward += collective(name, "all_reduce", "backward", context.peers, gradient, after, context.names, role=context.role)
+        backward += averaged_gradients(context, last_of(backward, "dense.backward"))
     return iteration(context, inputs, forward, backward)
 
 

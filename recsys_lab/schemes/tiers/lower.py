@@ -72,7 +72,7 @@ def tier_of(context: Context, tier: str) -> Context:
         context,
         prefix=tier,
         role=HOST_TIER if in_host else TIER,
-        inside_hosts=in_host,
+        within=context.hosts if in_host else (),
         averaged=in_host and context.plan.hosts > 1,
         placed=tuple(members),
         access=AccessStatistics(access),

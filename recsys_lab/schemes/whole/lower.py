@@ -1,4 +1,4 @@
-"""Shards with all rows, each on one rank.
+"""Shards with all rows, each on one rank, or on one of each group of ranks that has a copy.
 
 Pooled outputs, or the rows of a sequence, travel in an all-to-all: TorchRec's TwPooledEmbeddingSharding, its sequence form, and their
 column-wise children. Whole tables may travel in scatters instead.
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from recsys_lab.plan.context import Context, input_distribution, iteration
+from recsys_lab.plan.context import Context, averaged_gradients, input_distribution, iteration, last_of
 from recsys_lab.plan.scheme import ALL_TO_ALL
 from recsys_lab.plan.steps import Step
 from recsys_lab.tables import Table
@@ -26,20 +26,23 @@ def lower_whole(context: Context) -> tuple[list[Step], list[Step]]:
     lengths, ids, columns, rows = (context.per_rank() for _ in range(4))
     for table, placement in context.placed:
         for shard in placement.shards:
-            rank = shard.ranks[0]
-            lengths[rank] += len(table.features)
-            ids[rank] += context.access[table.name].mean_length
-            columns[rank] += vectors(table) * shard.cols
-            rows[rank] = rows[rank] + vectors(table) if context.is_sequence else 1  # a rank's pooled columns of a sample are one
-    everyone = context.global_batch
-    inputs = input_distribution(context, lengths.sum() * context.batch, ids.sum() * context.batch, lengths * everyone, ids * everyone)
+            ranks = list(shard.ranks)
+            lengths[ranks] += len(table.features)
+            ids[ranks] += context.access[table.name].mean_length
+            columns[ranks] += vectors(table) * shard.cols
+            rows[ranks] = rows[ranks] + vectors(table) if context.is_sequence else 1  # a rank's pooled columns of a sample are one
+    everyone, group = context.group_batch, list(context.groups[0])
+    lengths_sent, ids_sent = lengths[group].sum() * context.batch, ids[group].sum() * context.batch
+    inputs = input_distribution(context, lengths_sent, ids_sent, lengths * everyone, ids * everyone)
     if context.exchange == ALL_TO_ALL:
-        sent = columns * context.global_batch, rows * context.global_batch
-        received = np.full(len(columns), columns.sum() * context.batch), np.full(len(rows), rows.sum() * context.batch)
-        forward = context.rows_there("all_to_all", [context.world], sent, received)
-        backward = context.gradients_back("all_to_all", [context.world], received, sent)
+        sent = columns * everyone, rows * everyone
+        received = np.full(len(columns), columns[group].sum() * context.batch), np.full(len(rows), rows[group].sum() * context.batch)
+        forward = context.rows_there("all_to_all", context.groups, sent, received)
+        backward = context.gradients_back("all_to_all", context.groups, received, sent)
     else:
         forward, backward = scattered(context)
+    if context.averaged:
+        backward += averaged_gradients(context, last_of(backward, "dense.backward"))
     return iteration(context, inputs, forward, backward)
 
 

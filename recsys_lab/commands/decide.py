@@ -8,7 +8,8 @@ from recsys_lab.base.arguments import parser
 from recsys_lab.base.files import out_file, plain
 from recsys_lab.base.progress import Progress
 from recsys_lab.decide.question import parse_question
-from recsys_lab.decide.tables import changes_table, refused_table, rows_table
+from recsys_lab.decide.assumptions import assumption_words
+from recsys_lab.decide.tables import changes_table, clusters_table, refused_table, refused_words, rows_table
 from recsys_lab.report.terminal import console, print_table
 
 PAGE_FILE = "decide.html"
@@ -40,9 +41,15 @@ def main(argv: list[str]) -> int:
     out = console()
     out.print(decision.winner.verdict, style="bold")
     out.print()
+    if len(decision.of_clusters) > 1:
+        print_table(out, clusters_table(decision.of_clusters, decision.winner))
+    out.print(assumption_words(decision.assumptions, decision.evidence))
+    out.print()
     print_table(out, rows_table(decision.rows, decision.winner, options.all))
-    if (refused := refused_table(decision.rows)).rows:
+    if options.all and (refused := refused_table(decision.rows)).rows:
         print_table(out, refused)
+    elif words := refused_words(decision.rows):
+        out.print(words)
     if decision.winner.details:
         out.print(decision.winner.details)
     if decision.sensitivity and decision.winner.row is not None:

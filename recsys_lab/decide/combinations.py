@@ -34,7 +34,7 @@ OPPONENTS = ("dmt_baseline",)
 
 @dataclass(frozen=True)
 class Combination:
-    """`profiles`: under each of them it is priced. The first is the config's own. `batch`: samples of an iteration over all ranks."""
+    """`profiles`: under each of them it is priced. The first is the config's own. `weights`: of the first profiles. `batch`: samples of an iteration over all ranks."""
 
     cluster: str
     sharder: str
@@ -44,6 +44,7 @@ class Combination:
     experiment: Experiment
     profiles: tuple[Profile, ...]
     words: tuple[str, ...]
+    weights: tuple[float, ...] = (1.0,)
 
     @property
     def name(self) -> str:
@@ -98,6 +99,7 @@ def combinations(question: Question) -> list[Combination]:
                 experiment=experiment,
                 profiles=profiles[cluster.label],
                 words=(*_shared(question), *words, *words_of_choice),
+                weights=question.weights,
             )
         )
     return expanded

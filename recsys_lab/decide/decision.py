@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.config.overrides import overrides_from_kwargs
 from recsys_lab.data.protocol import DataSet
-from recsys_lab.decide.answer import Winner, marked, winner_of
+from recsys_lab.decide.answer import Winner, cheapest_first, compared, marked, winner_of
+from recsys_lab.decide.assumptions import assumptions_of, evidence_of
 from recsys_lab.decide.combinations import Combination, combinations
 from recsys_lab.decide.fixes import least_change, with_fixes
 from recsys_lab.decide.prices import Priced
@@ -17,6 +18,7 @@ from recsys_lab.decide.question import AXES, Question, parse_question
 from recsys_lab.decide.rows import Change, Row
 from recsys_lab.decide.sensitivity import changes_of, sentences
 from recsys_lab.decide.side_by_side import price_all
+from recsys_lab.decide.standing import standings_of, with_standing
 from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.planning import plan_inputs
 from recsys_lab.report.sections import unlike_pipelines
@@ -30,13 +32,25 @@ class Decision:
     """`rows`: one for each combination and profile; `pandas.DataFrame(decision.rows)` is their table. `winner`: what they allow to say.
 
     `sensitivity`: changes of the winner's row, the most helpful first. `sentences`: the same of FP16 communication, of towers, and of what
-    would help most, and whether pipelines are unlike.
+    would help most, and whether pipelines are unlike. `assumptions`, `evidence`: what the answer takes for granted, and rests on, by name.
     """
 
     rows: list[Row]
     winner: Winner
     sensitivity: list[Change]
     sentences: list[str]
+    assumptions: dict[str, Any] = field(default_factory=dict)
+    evidence: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def of_clusters(self) -> list[Row]:
+        """The best row of each cluster under the winner's profile, the cheapest first."""
+        best = self.winner.row
+        rows = [row for row in self.rows if row.ms is not None and row.fits and best is not None and row.profile == best.profile]
+        able = [row for row in rows if row.p_best is not None] or rows
+        first = {row.cluster: row for row in sorted(rows, key=cheapest_first, reverse=True)}
+        first |= {row.cluster: row for row in sorted(able, key=lambda row: (row.regret or 0.0, *cheapest_first(row)), reverse=True)}
+        return sorted(first.values(), key=cheapest_first)
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""
@@ -49,8 +63,17 @@ class Decision:
                 "by_profile": {profile: asdict(row) for profile, row in chosen.by_profile.items()},
                 "not_distinguishable_from": list(chosen.rivals),
                 "words": chosen.words,
+                "p_best": chosen.row and chosen.row.p_best,
+                "regret": chosen.row and {"mean": chosen.row.regret, "in_95_percent": chosen.row.regret_95},
+                "trainable": chosen.row and chosen.row.trainable,
                 "without_price": list(chosen.without_price),
             },
+            "pairs": [asdict(pair) for pair in chosen.pairs],
+            "clusters": [
+                {"cluster": row.cluster, "row": asdict(row), "p_best": (chosen.clusters or {}).get(row.cluster)} for row in self.of_clusters
+            ],
+            "assumptions": self.assumptions,
+            "evidence": self.evidence,
             "sensitivity": [asdict(change) for change in self.sensitivity],
             "sentences": self.sentences,
         }
@@ -85,12 +108,16 @@ def decided(question: Question, workers: int | None = None, progress: Progress |
     cases = combinations(question)
     data = open_data(cases)
     priced = price_all(cases, data, _counted(progress, cases), workers)
-    rows = with_fixes(marked([row for one in priced for row in one.rows]))
-    winner = winner_of(rows)
+    rows = [row for one in priced for row in one.rows]
+    standings = standings_of(priced, [row for row in compared(rows, question.trainable) if row.profile == cases[0].profiles[0].name])
+    rows = with_standing(with_fixes(marked(rows, question.trainable)), standings)
+    winner = winner_of(rows, standings, question.trainable)
     if winner.row is None:
         raise nothing_fits(priced)
     changes = changes_of(winner.row, priced, data)
-    return Decision(rows, winner, changes, [*sentences(winner.row, changes), *_of_pipelines(priced)])
+    chosen = next(one.combination for one in priced if one.combination.name == winner.row.name)
+    said = [*sentences(winner.row, changes), *_of_pipelines(priced)]
+    return Decision(rows, winner, changes, said, assumptions_of(chosen, data), evidence_of(chosen, winner.row))
 
 
 def _of_pipelines(priced: Sequence[Priced]) -> list[str]:

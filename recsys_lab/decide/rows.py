@@ -22,6 +22,9 @@ class Row:
     `bound`: what takes most of it. `pareto`: under its profile no other row is both faster and cheaper. `robust`: that under every profile.
     `software`: the profile as the record names it, which says whether the executor's pipeline is on. `command`: the line of run.py with the
     same figures. `why_not`: why there are none; `fix`: of a row that does not fit, the nearest change that does.
+    `trainable`: whether the plan trains here on that device; `why_simulated_only`: why not. Over draws of what nobody knows (standing.py),
+    `p_best`: how often no other combination is cheaper; `regret`: how much dearer it is than the cheapest, in the mean; `regret_95`: in 95 %
+    of draws at most. Relative; None where it is not compared, or an error is not known.
     """
 
     cluster: str
@@ -51,6 +54,11 @@ class Row:
     fix: str | None = None
     software: str | None = None
     extrapolates: str | None = None
+    trainable: bool = True
+    why_simulated_only: str | None = None
+    p_best: float | None = None
+    regret: float | None = None
+    regret_95: float | None = None
     command: str = ""
     price: Price | None = None
 

@@ -57,6 +57,7 @@ class Profile:
             fitted, no interval.
         relative_error_outside: the same on devices that a fit had nothing of; None: as `relative_error`.
         relative_error_hosts: the same on more hosts than a fit had; None: as `relative_error_outside`.
+        spread: the fit's own error. Each entry is a direction: figures that move together, by so much of their logarithm a standard deviation.
         fitted_kind: the kind of device of those points. There is no interval for another kind.
     """
 
@@ -94,6 +95,7 @@ class Profile:
     relative_error: Annotated[float, Strict(), Interval(ge=0, le=10)] | None = None
     relative_error_outside: Annotated[float, Strict(), Interval(ge=0, le=10)] | None = None
     relative_error_hosts: Annotated[float, Strict(), Interval(ge=0, le=10)] | None = None
+    spread: list[dict[str, Annotated[float, Strict(), Interval(ge=-10, le=10)]]] = field(default_factory=list)
     fitted_kind: Annotated[str, OneOf(KINDS)] = "cuda"
     buffer_factor: Factor = 1.0  # what a step's buffers take, over what the plan counts: temporaries of element-wise work, unused pieces
     process_memory_mb: NotNegative = 0.0  # what libraries take in a process when its first model runs

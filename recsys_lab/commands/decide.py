@@ -7,8 +7,8 @@ import json
 from recsys_lab.base.arguments import parser
 from recsys_lab.base.files import out_file, plain
 from recsys_lab.base.progress import Progress
-from recsys_lab.decide.question import parse_question
 from recsys_lab.decide.assumptions import assumption_words
+from recsys_lab.decide.question import parse_question
 from recsys_lab.decide.tables import changes_table, clusters_table, refused_table, refused_words, rows_table
 from recsys_lab.report.terminal import console, print_table
 

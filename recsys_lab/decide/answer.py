@@ -52,7 +52,8 @@ def marked(rows: Sequence[Row], trainable: bool = True) -> list[Row]:
 
 
 def compared(rows: Sequence[Row], trainable: bool = True) -> list[Row]:
-    """Of `rows` that fit, those that train here, or all that are `trainable` False or where none does; those with a price, by their dollars.
+    """Of `rows` that fit, those that train here; all with `trainable` False, or where none does. Of these, those with a price.
+
     Where none has one all of them, by device-hours.
     """
     able = [row for row in rows if row.ms is not None and row.fits]

@@ -58,7 +58,11 @@ def assumption_words(assumptions: Mapping[str, Any], evidence: Mapping[str, Any]
     ]
     systems = ", ".join(f"{counted(hosts, 'host')} of {device}" for device, hosts in evidence["systems"].items())
     rests = f"It rests on profile {evidence['profile']}"
-    rests += f", fitted to {counted(evidence['points'], 'published time')} of {systems}" if systems else ", which was fitted to no published time"
+    rests += (
+        f", fitted to {counted(evidence['points'], 'published time')} of {systems}"
+        if systems
+        else ", which was fitted to no published time"
+    )
     error = evidence["relative_error"]
     rests += f"; its error on this system is {error:.0%}" if error is not None else ""
     return f"Assumed: {', '.join(taken)}. {rests}."

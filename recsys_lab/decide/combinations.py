@@ -34,7 +34,10 @@ OPPONENTS = ("dmt_baseline",)
 
 @dataclass(frozen=True)
 class Combination:
-    """`profiles`: under each of them it is priced. The first is the config's own. `weights`: of the first profiles. `batch`: samples of an iteration over all ranks."""
+    """`profiles`: under each of them it is priced. The first is the config's own. `weights`: of the first profiles.
+
+    `batch`: samples of an iteration over all ranks.
+    """
 
     cluster: str
     sharder: str

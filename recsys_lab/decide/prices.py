@@ -89,7 +89,9 @@ def why_simulated_only(planned: Planned) -> str | None:
 def with_interval(row: Row, ms_interval: tuple[float, float]) -> Row:
     usd, ms = row.usd_per_1e9, row.ms
     assert ms is not None
-    return replace(row, ms_interval=ms_interval, usd_interval=None if usd is None else (usd * ms_interval[0] / ms, usd * ms_interval[1] / ms))
+    return replace(
+        row, ms_interval=ms_interval, usd_interval=None if usd is None else (usd * ms_interval[0] / ms, usd * ms_interval[1] / ms)
+    )
 
 
 def fullest_gb(planned: Planned) -> float:

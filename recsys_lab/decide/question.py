@@ -41,8 +41,8 @@ class ClusterAsked:
 class Question:
     """`words`: run.py's that all combinations share. Each axis: names of choices, empty for the usual ones. `profiles` may be `AS_SAID`.
 
-    `batch`: samples of an iteration over all ranks. `weights`: of the profiles, one for each of the first ones, as many as are weighed; they
-    sum to 1. `trainable`: only what trains here can be chosen.
+    `batch`: samples of an iteration over all ranks. `weights`: of the first profiles, as many as are weighed, whose sum is 1.
+    `trainable`: only what trains here can be chosen.
     """
 
     words: tuple[str, ...]

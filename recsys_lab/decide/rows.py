@@ -23,8 +23,8 @@ class Row:
     `software`: the profile as the record names it, which says whether the executor's pipeline is on. `command`: the line of run.py with the
     same figures. `why_not`: why there are none; `fix`: of a row that does not fit, the nearest change that does.
     `trainable`: whether the plan trains here on that device; `why_simulated_only`: why not. Over draws of what nobody knows (standing.py),
-    `p_best`: how often no other combination is cheaper; `regret`: how much dearer it is than the cheapest, in the mean; `regret_95`: in 95 %
-    of draws at most. Relative; None where it is not compared, or an error is not known.
+    `p_best`: how often no other combination is cheaper; `regret`: how much dearer it is than the cheapest, in the mean, relative;
+    `regret_95`: in 95 % of draws at most. None where it is not compared, or an error is not known.
     """
 
     cluster: str
@@ -97,11 +97,16 @@ class Row:
         return self.cost * low / self.ms, self.cost * high / self.ms
 
 
+#: How a change is made that no word makes.
+HARDWARE = "other hardware"
+
+
 @dataclass(frozen=True)
 class Change:
     """`time_change`: of a sample's time, relative: -0.1 is 10 % less; `cost_change`: of a sample's cost. None where it does not fit.
 
-    `ms`: of an iteration, which of twice the batch has twice the samples. `phase`: what changes most of the iteration, from `phase_ms[0]`
+    `how`: the words that make it; `HARDWARE`; None where nothing here does. `ms`: of an iteration, which of twice the batch has twice the
+    samples. `phase`: what changes most of the iteration, from `phase_ms[0]`
     to `phase_ms[1]`. Both are for as many samples as an iteration of the chosen row has.
     """
 
@@ -113,6 +118,7 @@ class Change:
     cost_change: float | None = None
     phase: str = ""
     phase_ms: tuple[float, float] = (0.0, 0.0)
+    how: str | None = None
 
     @property
     def because(self) -> str:

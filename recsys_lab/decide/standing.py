@@ -1,7 +1,7 @@
 """How often each combination is the cheapest, and what choosing it may cost, over draws of what nobody knows.
 
-A draw is one state of the software, of the links and of each system (`simulate/posterior.py`). In every draw each combination has a cost, and
-one is the cheapest. Where profiles are weighed, each has its share of the draws.
+A draw is one state of the software, of the links and of each system (`simulate/posterior.py`). In every draw each combination has a cost,
+and one is the cheapest. Where profiles are weighed, each has its share of the draws.
 """
 
 from __future__ import annotations
@@ -107,6 +107,4 @@ def with_standing(rows: Sequence[Row], standings: Standings | None) -> list[Row]
     figures = zip(standings.p_best, standings.regret, standings.regret_95)
     by_name = {name: tuple(map(float, of)) for name, of in zip(standings.names, figures)}
     none = (None, None, None)
-    return [
-        replace(row, p_best=p, regret=mean, regret_95=most) for row in rows for p, mean, most in [by_name.get(row.name, none)]
-    ]
+    return [replace(row, p_best=p, regret=mean, regret_95=most) for row in rows for p, mean, most in [by_name.get(row.name, none)]]

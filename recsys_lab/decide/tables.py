@@ -136,13 +136,20 @@ def changes_table(changes: Sequence[Change], chosen: Row) -> Table:
     cells = []
     for change in changes:
         if not change.fits or change.ms is None or change.time_change is None or change.cost_change is None:
-            cells.append((change.name, "does not fit", *[""] * 4))
+            cells.append((_named(change), "does not fit", *[""] * 4))
             continue
         usd = f"{change.usd_per_1e9:.2f}" if change.usd_per_1e9 is not None else DASH
-        cells.append((change.name, f"{change.ms:.2f}", _percent(change.time_change), usd, _percent(change.cost_change), change.because))
+        cells.append((_named(change), f"{change.ms:.2f}", _percent(change.time_change), usd, _percent(change.cost_change), change.because))
     columns = ("change", "ms", "a sample", "$ per 1e9" if paid else "$", "cost", "because")
     title = f"What would help {chosen.name}: {chosen.ms:.2f} ms" + (f", {chosen.usd_per_1e9:.2f} $" if paid else "")
-    return Table(title, columns, tuple(cells), "Each is simulated again; twice the batch has twice the samples.", columns[1:5])
+    note = "Each is simulated again; twice the batch has twice the samples."
+    return Table(title, columns, tuple(cells), note, columns[1:5])
+
+
+def _named(change: Change) -> str:
+    """With how it is made, a word a line."""
+    how = "not available here" if change.how is None else change.how
+    return "\n  ".join([change.name, *(how.split() if "=" in how else [how])])
 
 
 def _percent(change: float) -> str:

@@ -1,4 +1,4 @@
-"""The verdict of a decision in sentences that can be signed: what to rent, what it costs, how sure that is, and what would make it surer."""
+"""The verdict of a decision in sentences that can be signed: what to rent, what it costs, how sure that is, what to measure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,11 @@ def verdict(best: Row, rows: Sequence[Row], standings: Standings | None) -> str:
         return f"{first}\n{best.name}: {figures}\n{sure} It is cheaper than {rival.name} with {p:.0%}.\n{_measure(best, rival)}"
     where = f" The cheapest is on {best.cluster} with {standings.of_clusters[best.cluster]:.0%}." if len(standings.of_clusters) > 1 else ""
     lines = f"{_rent(best)}: {figures}\n{sure}{where}"
-    return lines if p >= SURE else f"{lines}\nIt is cheaper than {rival.choices[1]} {rival.precision} {rival.optimizer} with {p:.0%}. {_measure(best, rival)}"
+    return (
+        lines
+        if p >= SURE
+        else f"{lines}\nIt is cheaper than {rival.choices[1]} {rival.precision} {rival.optimizer} with {p:.0%}. {_measure(best, rival)}"
+    )
 
 
 def unit_of(row: Row) -> str:
@@ -56,11 +60,11 @@ def _shares(standings: Standings) -> str:
 
 
 def _rival(best: Row, rows: Sequence[Row], standings: Standings) -> Row:
-    """What most often is the cheapest beside `best`: on another cluster where which one to rent is open, else on its own."""
+    """The next best beside `best`: on another cluster where which one to rent is open, else on its own."""
     open_ = standings.of_clusters[best.cluster] < SURE
     others = [row for row in rows if row.name != best.name]
     near = [row for row in others if (row.cluster != best.cluster) == open_] or others
-    return max(near, key=lambda row: (row.p_best or 0.0, -row.cost))
+    return min(near, key=lambda row: (row.regret or 0.0, row.cost))
 
 
 def _measure(best: Row, rival: Row) -> str:

@@ -3,15 +3,15 @@
 An unknown is a figure, or figures that a fit moves together, in standard deviations from what is on file. Each has a name. Two times whose
 unknowns have the same name share its draws, so what makes both slow cancels in their ratio:
 
-    software   the fit's own error (`Profile.spread`), and figures that were assumed (`PLAUSIBLE`): of every row under the profile
+    software   the fit's own error (`Profile.spread`), and figures that were assumed (`Profile.assumed`): of every row under the profile
     links      what collectives reach on a link, and its latencies: of every row on it
     system     a submitter's tuning, a board, a fabric: what a fit left over of systems that it had nothing of. Of every row on the cluster;
                clusters of one device share a part of it
     sharding   what the simulator has wrong of a sharder alone; and of one combination alone
 
 The first two are simulated: a time is priced `AT` standard deviations below and above what is on file, and changes along straight lines
-between (in logarithms). The others are added to a time's logarithm. Together they make no interval narrower than the errors of points that a
-fit had nothing of (`Profile.relative_error`).
+between (in logarithms). The others are added to a time's logarithm. Together they make no interval narrower than the errors of points that
+a fit had nothing of (`Profile.relative_error`).
 """
 
 from __future__ import annotations
@@ -31,11 +31,8 @@ from recsys_lab.simulate.profile import Profile
 
 #: Of each unknown, and where on either side a time is simulated, in standard deviations.
 DRAWS, AT = 4096, 1.5
-#: Standard deviations of the logarithm of a figure that nothing was fitted to. A share of the memory bandwidth: triad 0.80 to 0.86 on A100
-#: and H200; row gathers 0.65 of it in one production workload, 0.74 to 0.82 on H100; updates 0.27 there, 0.9 as HugeCTR has them.
-PLAUSIBLE = {"memory_efficiency": 0.05, "lookup_efficiency_forward": 0.12, "lookup_efficiency_backward": 0.3, "launch_overhead_us": 0.2}
-#: Of a link's latencies: a message on NDR has 10 us in one public table, 2.7 in another.
-OF_LATENCIES = 0.4
+#: A link's latencies are so many times as uncertain as its bandwidths: a message on NDR takes 2.7 us in one public table, 10 in another.
+OF_LATENCIES = 2.5
 #: Of a sharder, and of one combination, in a time's logarithm. Six sharders measured two by two are 6.7 % off in the median.
 OF_SHARDING, OF_ROW = 0.06, 0.03
 #: The share of a system's own variance that clusters of one device have in common. Two scales of one system are 11.7 % off in the median,
@@ -82,7 +79,7 @@ class Response:
 def unknowns(profile: Profile, cluster: Cluster) -> list[Unknown]:
     """All that is simulated of the two."""
     fitted = {figure for direction in profile.spread for figure in direction}
-    directions = [*profile.spread, *({figure: sd} for figure, sd in PLAUSIBLE.items() if figure not in fitted)]
+    directions = [*profile.spread, *({figure: sd} for figure, sd in profile.assumed.items() if figure not in fitted)]
     software = [Unknown(f"{profile.name}: {', '.join(one)}", _figures(one)) for one in directions if any(getattr(profile, f) for f in one)]
     named = [name for name, there in (("intra_host", cluster.ranks_per_host > 1), ("cross_host", cluster.hosts > 1)) if there]
     links = [Unknown(f"{getattr(cluster, name).name}: {part}", _link(name, part)) for name in named for part in ("bandwidth", "latency")]
@@ -181,7 +178,9 @@ def _link(name: str, part: str) -> Change:
 
     def change(profile: Profile, cluster: Cluster, sd: float) -> tuple[Profile, Cluster]:
         link = getattr(cluster, name)
-        moved = _faster(link, math.exp(sd * link.spread)) if part == "bandwidth" else _later(link, math.exp(sd * OF_LATENCIES))
+        moved = (
+            _faster(link, math.exp(sd * link.spread)) if part == "bandwidth" else _later(link, math.exp(sd * OF_LATENCIES * link.spread))
+        )
         return profile, replace(cluster, **{name: moved})  # type: ignore[arg-type]
 
     return change

@@ -21,6 +21,7 @@ from recsys_lab.simulate.stores import with_bookkeeping
 from recsys_lab.simulate.timeline import place
 from recsys_lab.units import MS_PER_HOUR, MS_PER_S, counted
 
+
 @dataclass(frozen=True)
 class Collective:
     """One collective of the iteration. `group` as `ranks_text` writes it: the first of those alike. `bytes`: of the rank with most."""
@@ -167,7 +168,9 @@ def simulate(
     return simulated, Timeline(title, tuple(events), tuple(over_time), tuple(least), whole.launches(whole.slowest), of_least)
 
 
-def iteration_ms(steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPlan, workload: Workload, files: Files | None = None) -> float:
+def iteration_ms(
+    steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPlan, workload: Workload, files: Files | None = None
+) -> float:
     """The `iteration_ms` of `simulate` alone."""
     return float(_placed(steps, cluster, profile, plan, workload, files, bytes_of_ranks(plan, workload)).ends.max())
 

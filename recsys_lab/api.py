@@ -24,7 +24,7 @@ from recsys_lab.experiment import Experiment, of_words
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.explain import explain as sentences_of
 from recsys_lab.plan.explain import table_facts
-from recsys_lab.planning import Planned, plan_for, planned_as, price
+from recsys_lab.planning import Planned, plan_for, planned_as, price, with_interval
 from recsys_lab.record.result import read_result
 from recsys_lab.record.run_folder import DEEPEST, Run, read_run, runs_below
 from recsys_lab.simulate import Simulated
@@ -183,7 +183,8 @@ def simulate(experiment: Experiment | str, *words: str, given: ShardingPlan | No
     (64, True)
     """
     resolved = _experiment(experiment, words, keys)
-    return price(plan(resolved, given=given), resolved.profile)[0]
+    planned = plan(resolved, given=given)
+    return with_interval(price(planned, resolved.profile)[0], planned, resolved.profile)
 
 
 def run(*words: str, folder: Path | str | None = None, **keys: Any) -> Run:

@@ -20,7 +20,7 @@ from recsys_lab.config import calibrated
 from recsys_lab.config.frozen import save
 from recsys_lab.experiment import LOCAL, Experiment
 from recsys_lab.plan.serialise import save_plan
-from recsys_lab.planning import bounds, in_run, most_rows_here, plan_for, plan_here, price, replan, store_curve
+from recsys_lab.planning import bounds, in_run, most_rows_here, plan_for, plan_here, price, replan, store_curve, with_interval
 from recsys_lab.record.environment import write_environment
 from recsys_lab.record.loggers import finish
 from recsys_lab.record.result import CHOICES, Result, plan_summary, write_result
@@ -57,6 +57,7 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     if simulated is not None and unknown:
         say.not_calibrated(LOCAL)
     elif simulated is not None:
+        simulated = with_interval(simulated, named, experiment.profile)
         say.simulated(simulated, named.steps.batch_size)
     rows = most_rows_here(experiment, named) if experiment.trains else None
     here = plan_here(experiment, data, named, rows) if experiment.trains else named

@@ -30,6 +30,8 @@ from recsys_lab.record.run_folder import CachePoint, StoresFile
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.simulate import InRun, Profile, Simulated, Timeline, simulate
 from recsys_lab.simulate.bounds import bounds_of
+from recsys_lab.simulate.posterior import Response, error_on, interval_of, log_changes, responses
+from recsys_lab.simulate.simulated import iteration_ms
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
 
 #: The tables that train here may fill this share of the machine's memory, weights and optimizer state together.
@@ -171,6 +173,24 @@ def price(planned: Planned, profile: Profile, cluster: Cluster | None = None) ->
     profile = profile.pipelined if planned.executor.pipeline else profile
     cluster = planned.cluster if cluster is None else cluster
     return simulate(planned.steps, cluster, profile, planned.plan, planned.workload, planned.files)
+
+
+def responses_of(planned: Planned, profile: Profile) -> dict[str, Response]:
+    """What each unknown of the software and of the cluster does to the time of an iteration."""
+
+    def time_ms(software: Profile, cluster: Cluster) -> float:
+        software = software.pipelined if planned.executor.pipeline else software
+        return iteration_ms(planned.steps, cluster, software, planned.plan, planned.workload, planned.files)
+
+    return responses(time_ms, profile, planned.cluster)
+
+
+def with_interval(simulated: Simulated, planned: Planned, profile: Profile) -> Simulated:
+    """`simulated`, the price of `planned`, with its 90 % interval, where the profile was fitted to such devices."""
+    if error_on(profile, planned.cluster) is None:
+        return simulated
+    changes = log_changes(responses_of(planned, profile), profile, planned.cluster, planned.plan.sharder, planned.plan.sharder)
+    return replace(simulated, interval_ms=interval_of(changes, simulated.iteration_ms))
 
 
 def in_run(experiment: Experiment, planned: Planned, steps: int) -> InRun:

@@ -66,7 +66,7 @@ class Case:
     def point(self) -> Point[Profile]:
         where = self.cluster
         return Point(
-            self.software, self.what, self.ms, self.simulated_ms, family=where.device.name, hosts=where.hosts, setting=self.setting
+            self.software, self.what, self.ms, self.system.simulated_ms, family=where.device.name, hosts=where.hosts, setting=self.setting
         )
 
     def simulated_ms(self, profile: Profile) -> float:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from experiments.validation import collectives, cpu, dmt, local, mlperf, neo, picture, ratios
 from experiments.validation.cases import FRAMEWORKS, cases, of_row
-from experiments.validation.fit import KINDS, PROTOCOLS, Found, Point, fit, validate, with_figures
+from experiments.validation.fit import KINDS, PROTOCOLS, Found, Point, fit, line_at, of_systems, spread, validate, with_figures
 from experiments.validation.intervals import coverage, errors_outside, of_outside, typical
 from experiments.validation.models import published
 from experiments.validation.order import orders
@@ -162,6 +162,7 @@ def fitted(name: str) -> tuple[dict[str, object], list[Found]]:
     outside = {"outside": errors_outside(found, hosts=False), "hosts": errors_outside(found, hosts=True)}
     made = {
         **{n: float(f"{value:.3g}") for n, value in figures.items()},
+        "spread": spread(line_at(of_systems(points), replace(profile, **figures), names, list(figures.values()), with_figures), names),
         "relative_error": typical(within),
         **{f"relative_error_{kind}": of_outside(errors, within) for kind, errors in outside.items() if errors},
         "fitted_systems": systems,

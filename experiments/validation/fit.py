@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 from scipy.optimize import least_squares
+from scipy.stats import t as students
 
 Software = TypeVar("Software")  # a Profile, or a Cluster
 #: What a figure can plausibly be; shares of a peak are at most 1.
@@ -34,6 +35,8 @@ STEP, ROUNDS = 1e-3, 4
 KINDS = ("time", "ratio", "bound")
 #: What is left out of a fit, beside single points: a family of systems, all with more than one host, or all later generations.
 PROTOCOLS = ("family", "scale", "generation")
+#: Standard deviation of the logarithm of a figure before any point is seen: a factor of e, either way, is two of them.
+PRIOR = 0.5
 #: What two runs of one system and model may differ in, to be held against each other.
 CHANGES = ("sharding", "precision", "scale")
 #: Units of which a ratio of 1 has so many.
@@ -196,6 +199,29 @@ def fit(
         if np.abs(np.log(figures / line.figures)).max() < STEP:
             break
     return dict(zip(names, map(float, figures)))
+
+
+def spread(line: Line, names: Sequence[str]) -> list[dict[str, float]]:
+    """How sure the fit is, as directions: the columns of the Cholesky factor of the covariance of the figures' logarithms.
+
+    `line` is that of systems, each counted once. Their errors beyond the fit tell its variance; of few systems, Student's t widens it. What
+    they do not tell is within `PRIOR`.
+    """
+    free = len(line.errors) - len(names)
+    if free < 1:
+        return []
+    wider = students.ppf(0.95, free) / students.ppf(0.95, np.inf)
+    variance = (line.errors**2).sum() / free * wider**2
+    factor = np.linalg.cholesky(np.linalg.inv(line.slopes.T @ line.slopes / variance + np.eye(len(names)) / PRIOR**2))
+    return [{name: round(float(by), 3) for name, by in zip(names, column) if abs(by) >= 5e-4} for column in factor.T]
+
+
+def of_systems(points: Sequence[Point[Software]]) -> list[Point[Software]]:
+    """Near copies, which are runs of one system by several submitters, as one point: the geometric mean of their times."""
+    alike: dict[Callable[[Software], float], list[Point[Software]]] = {}
+    for point in points:
+        alike.setdefault(point.simulate, []).append(point)
+    return [replace(own[0], published=math.exp(np.mean([math.log(point.published) for point in own]))) for own in alike.values()]
 
 
 def validate(

@@ -14,7 +14,7 @@ from scipy.stats import t as students
 
 from experiments.validation.fit import PROTOCOLS, Found
 from recsys_lab.simulate import Profile
-from recsys_lab.simulate.simulated import Z_OF_90_PERCENT, error_of
+from recsys_lab.simulate.posterior import Z_OF_90_PERCENT, error_of
 
 HELD = 0.9
 #: So many errors tell 90 % of them by themselves.

@@ -63,6 +63,7 @@ class Link:
         exchange_us: cost of starting an all-to-all, beside `start_us`.
         fall_per_doubling: share of its bandwidth that an all-to-all loses with each doubling of the ranks on other hosts that a rank
             sends to, on a lossy or oversubscribed network; 0: flows do not disturb each other.
+        spread: standard deviation of the logarithm of its bandwidths, over systems that have such links: what `decide` does not know.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Link:
     line_gb_s: Positive | None = None
     exchange_us: NotNegative = 0.0
     fall_per_doubling: ShareBelowOne = 0.0
+    spread: ShareBelowOne = 0.15
 
     def exchange_gb_s(self, peers: int) -> float:
         """Of an all-to-all in which a rank sends to so many over this link."""

@@ -10,9 +10,10 @@ from recsys_lab.base.arguments import parser
 from recsys_lab.base.files import out_file, plain
 from recsys_lab.base.progress import Progress
 from recsys_lab.decide.against import Earlier, described, tables
+from recsys_lab.decide.assumptions import assumption_words
 from recsys_lab.decide.bill_words import bill_table
 from recsys_lab.decide.question import parse_question
-from recsys_lab.decide.tables import changes_table, refused_table, rows_table
+from recsys_lab.decide.tables import changes_table, clusters_table, refused_table, refused_words, rows_table
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.report.terminal import console, print_table
 
@@ -76,11 +77,17 @@ def _print(decision: Decision, every: bool, page: Path) -> None:
     if decision.target is not None:
         out.print(decision.target.words, style="bold")
     out.print()
-    print_table(out, rows_table(decision.rows, decision.winner, every))
-    if (refused := refused_table(decision.rows)).rows:
-        print_table(out, refused)
+    if len(decision.of_clusters) > 1:
+        print_table(out, clusters_table(decision.of_clusters, decision.winner))
     if decision.run is not None:
         print_table(out, bill_table(decision))
+    out.print(assumption_words(decision.assumptions, decision.evidence))
+    out.print()
+    print_table(out, rows_table(decision.rows, decision.winner, every))
+    if every and (refused := refused_table(decision.rows)).rows:
+        print_table(out, refused)
+    elif words := refused_words(decision.rows):
+        out.print(words)
     if decision.winner.details:
         out.print(decision.winner.details)
     if decision.sensitivity and decision.winner.row is not None:

@@ -1,25 +1,28 @@
-"""What the rows allow to say: which are Pareto-optimal, whether one is best under every software, and within the intervals."""
+"""What the rows allow to say: which are Pareto-optimal, which to choose, how sure that is, and what other software would choose."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from recsys_lab.decide.rows import Row
+from recsys_lab.decide.standing import Pair, Standings
 from recsys_lab.decide.verdict import verdict
 
 #: The software that trains here.
 OWN_PACKAGE, OWN_PROFILE = "recsys_lab", "torchrec"
 WINNER, NOT_APART, OF_SOFTWARE, NONE_FITS = "winner", "not distinguishable", "depends on the software", "nothing fits"
+#: Two are told apart where one is cheaper in so many of the draws.
+TOLD_APART = 0.9
 
 
 @dataclass(frozen=True)
 class Winner:
-    """`row`: the cheapest under the first profile; None where nothing fits. `status`: one of those above.
+    """`row`: what to choose, under the first profile; None where nothing fits. `status`: one of those above.
 
-    `by_profile`: the cheapest under each. `rivals`: names of combinations whose interval reaches below the upper end of its own, under any
-    profile. `verdict`: two lines for people; `details`: what each profile chooses, and what is not compared.
-    `without_price`: clusters whose rows fit and are not compared, as others have a price.
+    `by_profile`: the cheapest under each. `pairs`: how often `row` is cheaper than the next ones. `rivals`: names of combinations that are
+    not told apart from it. `clusters`: how often each has the cheapest combination. `verdict`: lines for people; `details`: what each
+    profile chooses, and what is not compared. `without_price`: clusters whose rows fit and are not compared, as others have a price.
     """
 
     status: str
@@ -29,6 +32,8 @@ class Winner:
     verdict: str
     details: str = ""
     without_price: tuple[str, ...] = ()
+    pairs: tuple[Pair, ...] = ()
+    clusters: dict[str, float] | None = None
 
     @property
     def words(self) -> str:
@@ -36,9 +41,9 @@ class Winner:
         return "\n".join(text for text in (self.verdict, self.details) if text)
 
 
-def marked(rows: Sequence[Row]) -> list[Row]:
+def marked(rows: Sequence[Row], trainable: bool = True) -> list[Row]:
     """`rows` with `pareto` and `robust`. A row is faster by its ms and cheaper by its cost. A cluster's profiles are compared apart."""
-    able = compared(rows)
+    able = compared(rows, trainable)
     pareto = dict.fromkeys(map(id, rows), False) | {id(row): _is_pareto(row, _alike(row, able)) for row in able}
     always: dict[tuple[str, ...], bool] = {}
     for row in rows:
@@ -46,51 +51,57 @@ def marked(rows: Sequence[Row]) -> list[Row]:
     return [replace(row, pareto=pareto[id(row)], robust=always[row.choices]) for row in rows]
 
 
-def compared(rows: Sequence[Row]) -> list[Row]:
-    """Of `rows` that fit those with a price, by their dollars. Where none has one all of them, by device-hours."""
+def compared(rows: Sequence[Row], trainable: bool = True) -> list[Row]:
+    """Of `rows` that fit, those that train here; all with `trainable` False, or where none does. Of these, those with a price.
+
+    Where none has one all of them, by device-hours.
+    """
     able = [row for row in rows if row.ms is not None and row.fits]
+    able = [row for row in able if row.trainable or not trainable] or able
     return [row for row in able if row.usd_per_1e9 is not None] or able
 
 
-def winner_of(rows: Sequence[Row]) -> Winner:
-    """Of `rows` that fit: the cheapest a sample, if it is that under every profile and beyond every interval."""
-    priced = compared(rows)
+def winner_of(rows: Sequence[Row], standings: Standings | None = None, trainable: bool = True) -> Winner:
+    """Of `rows` that fit the one with the least regret; without `standings` the cheapest."""
+    priced = compared(rows, trainable)
     if not priced:
         return Winner(NONE_FITS, None, {}, (), "Nothing fits.")
     profiles = list(dict.fromkeys(row.profile for row in priced))
     by_profile = {profile: min((row for row in priced if row.profile == profile), key=cheapest_first) for profile in profiles}
-    best = by_profile[profiles[0]]
-    rivals = _rivals(by_profile, priced)
+    first = [row for row in priced if row.profile == profiles[0]]
+    best = min(first, key=lambda row: (row.regret or 0.0, *cheapest_first(row)))
+    pairs = tuple(standings.pairs(best.name)) if standings else ()
+    rivals = tuple(pair.than for pair in pairs if pair.p < TOLD_APART)
     depends = len({row.choices for row in by_profile.values()}) > 1
     known = {id(row) for row in priced}
-    free = tuple(dict.fromkeys(row.cluster for row in rows if row.ms is not None and row.fits and id(row) not in known))
-    details = []
-    if depends:
-        details = ["The cheapest under each software profile:", *(f"  {profile}: {row.name}" for profile, row in by_profile.items())]
-    if free:
-        details.append(f"{', '.join(free)} {'have no price and are' if len(free) > 1 else 'has no price and is'} not compared.")
-    if depends:
-        own = f", with which {OWN_PACKAGE} trains" if profiles[0] == OWN_PROFILE else ""
-        details.append(f"The advice is for {profiles[0]}{own}. For your framework: profiles=NAME.")
+    others = [row for row in rows if row.ms is not None and row.fits and id(row) not in known]
+    free = tuple(dict.fromkeys(row.cluster for row in others if row.usd_per_1e9 is None and row.cluster not in {r.cluster for r in priced}))
     return Winner(
         OF_SOFTWARE if depends else NOT_APART if rivals else WINNER,
         best,
         by_profile,
-        tuple(row.name for row in rivals),
-        verdict(by_profile, rivals, alone=len({row.choices for row in priced}) == 1),
-        "\n".join(details),
+        rivals,
+        verdict(best, first, standings),
+        "\n".join(_details(by_profile, free, depends)),
         free,
+        pairs,
+        standings.of_clusters if standings else None,
     )
 
 
-def _rivals(by_profile: Mapping[str, Row], rows: Sequence[Row]) -> list[Row]:
-    """A row for each combination that reaches the best under any profile: those of the first profile first, the cheapest before others."""
-    reaching: dict[tuple[str, ...], Row] = {}
-    for profile, top in by_profile.items():
-        for row in sorted((row for row in rows if row.profile == profile), key=cheapest_first):
-            if row.choices != top.choices and _reaches(row, top):
-                reaching.setdefault(row.choices, row)
-    return list(reaching.values())
+def _details(by_profile: dict[str, Row], free: Sequence[str], depends: bool) -> list[str]:
+    """What each profile alone would choose, and what is not compared."""
+    lines = []
+    if depends:
+        lines = ["The cheapest under each software profile alone:"]
+        lines += [f"  {profile}: {row.name}, {row.ms:.2f} ms" for profile, row in by_profile.items()]
+    if free:
+        lines.append(f"{', '.join(free)} {'have no price and are' if len(free) > 1 else 'has no price and is'} not compared.")
+    if depends:
+        profile = next(iter(by_profile))
+        own = f", with which {OWN_PACKAGE} trains" if profile == OWN_PROFILE else ""
+        lines.append(f"The advice is for {profile}{own}. For your framework: profiles=NAME.")
+    return lines
 
 
 def _alike(row: Row, rows: Sequence[Row]) -> list[Row]:
@@ -112,9 +123,3 @@ def cheapest_first(row: Row) -> tuple[bool, float, float, float]:
     """A key to sort by: cost, those without a price last, then time, then memory."""
     ms, cost = figures_of(row)
     return row.usd_per_1e9 is None, cost, ms, row.memory_gb or 0.0
-
-
-def _reaches(row: Row, top: Row) -> bool:
-    """Whether the interval of `row` reaches below the upper end of that of `top`. An interval that is not known reaches everywhere."""
-    own, best = row.cost_interval, top.cost_interval
-    return own is None or best is None or own[0] <= best[1]

@@ -43,7 +43,7 @@ def bill_table(decision: Decision) -> Table:
     columns = COLUMNS if paid else tuple("dev-hours" if column == "$" else column for column in COLUMNS)
     title = f"The whole run, {human_count(run.samples)} samples: the cheapest of each cluster"
     about = "Simulated; the second line of a figure is its 90 % interval."
-    note = " ".join([about, *decision.assumptions])
+    note = " ".join([about, *decision.of_bills])
     return Table(title, columns, tuple(_cells(row, bill, paid) for row, bill in bills), note, columns[1:3])
 
 

@@ -35,7 +35,10 @@ ONLY_WHERE_NAMED = ("dmt_baseline", "torchrec_2d")
 
 @dataclass(frozen=True)
 class Combination:
-    """`profiles`: under each of them it is priced. The first is the config's own. `batch`: samples of an iteration over all ranks."""
+    """`profiles`: under each of them it is priced. The first is the config's own. `weights`: of the first profiles.
+
+    `batch`: samples of an iteration over all ranks.
+    """
 
     cluster: str
     sharder: str
@@ -45,6 +48,7 @@ class Combination:
     experiment: Experiment
     profiles: tuple[Profile, ...]
     words: tuple[str, ...]
+    weights: tuple[float, ...] = (1.0,)
 
     @property
     def name(self) -> str:
@@ -99,6 +103,7 @@ def combinations(question: Question) -> list[Combination]:
                 experiment=experiment,
                 profiles=profiles[cluster.label],
                 words=(*_shared(question), *words, *words_of_choice),
+                weights=question.weights,
             )
         )
     return expanded

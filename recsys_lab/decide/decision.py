@@ -9,7 +9,8 @@ from typing import Any
 from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.config.overrides import overrides_from_kwargs
 from recsys_lab.data.protocol import DataSet
-from recsys_lab.decide.answer import Winner, marked, winner_of
+from recsys_lab.decide.answer import Winner, cheapest_first, compared, marked, winner_of
+from recsys_lab.decide.assumptions import assumptions_of, evidence_of
 from recsys_lab.decide.bill_words import assumptions
 from recsys_lab.decide.bills import WholeRun, whole_run, with_bills
 from recsys_lab.decide.combinations import Combination, combinations
@@ -20,6 +21,7 @@ from recsys_lab.decide.rows import Change, Row
 from recsys_lab.decide.sensitivity import changes_of, sentences
 from recsys_lab.decide.side_by_side import price_all
 from recsys_lab.decide.sizes import smallest_sentences
+from recsys_lab.decide.standing import standings_of, with_standing
 from recsys_lab.decide.target import Target, target_of
 from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.planning import plan_inputs
@@ -34,17 +36,30 @@ class Decision:
     """`rows`: one for each combination and profile; `pandas.DataFrame(decision.rows)` is their table. `winner`: what they allow to say.
 
     `sensitivity`: changes of the winner's row, the most helpful first. `sentences`: the same of FP16 communication, of towers, and of what
-    would help most, and whether pipelines are unlike. `run`: the whole run that the rows' bills are of; None where none was asked for.
-    `assumptions`: of these bills, in words. `target`: what meets the targets that were asked for.
+    would help most, and whether pipelines are unlike. `assumptions`, `evidence`: what the answer takes for granted, and rests on, by name.
+    `run`: the whole run that the rows' bills are of; None where none was asked for. `of_bills`: what these take for granted, in words.
+    `target`: what meets the targets that were asked for.
     """
 
     rows: list[Row]
     winner: Winner
     sensitivity: list[Change]
     sentences: list[str]
+    assumptions: dict[str, Any] = field(default_factory=dict)
+    evidence: dict[str, Any] = field(default_factory=dict)
     run: WholeRun | None = None
-    assumptions: list[str] = field(default_factory=list)
+    of_bills: list[str] = field(default_factory=list)
     target: Target | None = None
+
+    @property
+    def of_clusters(self) -> list[Row]:
+        """The best row of each cluster under the winner's profile, the cheapest first."""
+        best = self.winner.row
+        rows = [row for row in self.rows if row.ms is not None and row.fits and best is not None and row.profile == best.profile]
+        able = [row for row in rows if row.p_best is not None] or rows
+        first = {row.cluster: row for row in sorted(rows, key=cheapest_first, reverse=True)}
+        first |= {row.cluster: row for row in sorted(able, key=lambda row: (row.regret or 0.0, *cheapest_first(row)), reverse=True)}
+        return sorted(first.values(), key=cheapest_first)
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""
@@ -57,11 +72,20 @@ class Decision:
                 "by_profile": {profile: asdict(row) for profile, row in chosen.by_profile.items()},
                 "not_distinguishable_from": list(chosen.rivals),
                 "words": chosen.words,
+                "p_best": chosen.row and chosen.row.p_best,
+                "regret": chosen.row and {"mean": chosen.row.regret, "in_95_percent": chosen.row.regret_95},
+                "trainable": chosen.row and chosen.row.trainable,
                 "without_price": list(chosen.without_price),
             },
+            "pairs": [asdict(pair) for pair in chosen.pairs],
+            "clusters": [
+                {"cluster": row.cluster, "row": asdict(row), "p_best": (chosen.clusters or {}).get(row.cluster)} for row in self.of_clusters
+            ],
+            "assumptions": self.assumptions,
+            "evidence": self.evidence,
             "sensitivity": [asdict(change) for change in self.sensitivity],
             "sentences": self.sentences,
-            "run": self.run and {"samples": self.run.samples, "evaluated": self.run.evaluated, "assumptions": self.assumptions},
+            "run": self.run and {"samples": self.run.samples, "evaluated": self.run.evaluated, "assumptions": self.of_bills},
             "target": self.target and asdict(self.target),
         }
 
@@ -99,15 +123,27 @@ def decided(question: Question, workers: int | None = None, progress: Progress |
     unbilled = [row for one in priced for row in one.rows]
     clusters = {case.cluster: case.experiment.cluster for case in cases}
     run = whole_run(question.run, unbilled, data, cases[0].experiment.trainer.evaluate_every_epochs)
-    rows = with_fixes(marked(with_bills(unbilled, run, clusters)))
-    winner = winner_of(rows)
+    rows = with_bills(unbilled, run, clusters)
+    standings = standings_of(priced, [row for row in compared(rows, question.trainable) if row.profile == cases[0].profiles[0].name])
+    rows = with_standing(with_fixes(marked(rows, question.trainable)), standings)
+    winner = winner_of(rows, standings, question.trainable)
     if winner.row is None:
         raise nothing_fits(priced)
     changes = changes_of(winner.row, priced, data)
     words = [*smallest_sentences(question.ranges, rows), *sentences(winner.row, changes), *_of_pipelines(priced)]
-    of_profile = [row for row in rows if row.fits and row.ms is not None and row.profile == winner.row.profile]
-    assumed = assumptions(run, of_profile, clusters) if run else []
-    return Decision(rows, winner, changes, words, run, assumed, target_of(question.run, of_profile))
+    of_profile = [row for row in compared(rows, question.trainable) if row.profile == winner.row.profile]
+    chosen = next(one.combination for one in priced if one.combination.name == winner.row.name)
+    return Decision(
+        rows,
+        winner,
+        changes,
+        words,
+        assumptions_of(chosen, data),
+        evidence_of(chosen, winner.row),
+        run,
+        assumptions(run, of_profile, clusters) if run else [],
+        target_of(question.run, of_profile),
+    )
 
 
 def _of_pipelines(priced: Sequence[Priced]) -> list[str]:

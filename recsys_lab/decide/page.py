@@ -10,10 +10,12 @@ from pathlib import Path
 from recsys_lab.base.files import write_text
 from recsys_lab.decide import charts
 from recsys_lab.decide.answer import Winner
+from recsys_lab.decide.assumptions import assumption_words
 from recsys_lab.decide.bill_words import bill_table
 from recsys_lab.decide.decision import Decision
 from recsys_lab.decide.price_words import price_words
 from recsys_lab.decide.rows import Row
+from recsys_lab.decide.tables import clusters_table
 from recsys_lab.report import html
 from recsys_lab.report.charts import side_by_side
 
@@ -60,10 +62,13 @@ def page(decision: Decision) -> str:
     body = [
         f"<style>{STYLE}{_hiding(names)}</style>",
         "<h1>Which sharding and precision to pay for</h1>",
-        *(f"<p><b>{escape(line)}</b></p>" for line in winner.verdict.split("\n")),
+        *_verdict(winner.verdict),
         *([f"<p><b>{escape(decision.target.words)}</b></p>"] if decision.target else []),
+        *_cards(winner.row),
+        *([html.table(clusters_table(decision.of_clusters, winner))] if winner.row and len(decision.of_clusters) > 1 else []),
         f'<p class="soft">Batch {rows[0].batch:,} over {escape(where)}. Simulated, not measured.</p>',
         *map(_paragraph, (*([winner.details] if winner.details else []), *decision.sentences)),
+        *([_paragraph(assumption_words(decision.assumptions, decision.evidence))] if decision.assumptions else []),
         *([f'<p class="soft">{escape(" ".join(words))}</p>'] if (words := price_words(rows)) else []),
         *([html.table(bill_table(decision), level=2)] if decision.run else []),
         _filters(names, first),
@@ -77,6 +82,36 @@ def page(decision: Decision) -> str:
         _table(rows, classes),
     ]
     return html.document("decide: recsys_lab", body, wide=True, script=SORT)
+
+
+def _verdict(words: str) -> list[str]:
+    """Its sentences, and the lines of a shell that they name."""
+    lines = words.split("\n")
+    said = [f"<p><b>{escape(line)}</b></p>" for line in lines if not line.startswith(" ")]
+    return [*said, *(f"<pre>{escape(line.strip())}</pre>" for line in lines if line.startswith(" "))]
+
+
+def _cards(best: Row | None) -> list[str]:
+    """Time, cost, memory and what bounds the chosen row."""
+    if best is None:
+        return []
+    assert best.ms is not None and best.memory_gb is not None
+    figures = (
+        ("an iteration", f"{best.ms:.2f} ms", charts.span(best.ms_interval)),
+        (
+            f"{'dollars' if best.usd_per_1e9 is not None else 'device-hours'} per 1e9 samples",
+            f"{best.cost:.2f}",
+            charts.span(best.cost_interval),
+        ),
+        ("memory of the fullest device", f"{best.memory_gb:.1f} GB", f"of {best.memory_there_gb:g} GB"),
+        ("bound by", best.bound or "", ""),
+    )
+    cards = "".join(
+        f'<div class="card simulated"><div>{escape(what)}</div><div class="value">{escape(figure)}</div>'
+        f'<div class="origin">simulated{f", {escape(more)}" if more else ""}</div></div>'
+        for what, figure, more in figures
+    )
+    return [f'<div class="cards">{cards}</div>']
 
 
 def _paragraph(words: str) -> str:

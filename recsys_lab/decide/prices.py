@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.decide.checkpoint import checkpoint_gb
 from recsys_lab.decide.combinations import Combination
-from recsys_lab.decide.rows import Row
+from recsys_lab.decide.rows import PLACES, Row
 from recsys_lab.errors import PlanDoesNotFit, UserError, as_called
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.memory import bytes_of_ranks
-from recsys_lab.planning import Planned, plan_for, price
+from recsys_lab.planning import Planned, plan_for, price, responses_of
 from recsys_lab.simulate import Profile, Simulated, Timeline
+from recsys_lab.simulate.posterior import error_on, interval_of, log_changes
 from recsys_lab.units import GB
 
 #: What the phases of a simulated iteration wait for, in words; of other phases the name.
@@ -35,25 +39,59 @@ COMPUTE = {"lookup": "look-ups", "update": "updates", "dense": "dense"}
 class Priced:
     """A combination's rows, one for each of its profiles, and its plan.
 
+    `changes` [DRAWS] of each profile that is weighed and whose error is known: what the logarithm of its time may be over that of its row.
     Where it cannot be planned, there is a row without figures and no plan.
     """
 
     combination: Combination
     rows: tuple[Row, ...]
     plan: ShardingPlan | None = None
+    changes: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def price_combination(combination: Combination, data: DataSet) -> Priced:
     """Plans and prices it. A cluster that lacks a figure for it, such as the peak of a format, cannot have it."""
     try:
         planned = plan_for(combination.experiment, data)
-        memory_gb, saved_gb = fullest_gb(planned), checkpoint_gb(planned.plan, planned.workload)
+        why, memory_gb, saved_gb = why_simulated_only(planned), fullest_gb(planned), checkpoint_gb(planned.plan, planned.workload)
         priced = [priced_row(combination, planned, profile) for profile in combination.profiles]
-        rows = tuple(replace(row, memory_gb=memory_gb, checkpoint_gb=saved_gb) for row in priced)
+        priced = [replace(row, memory_gb=memory_gb, checkpoint_gb=saved_gb) for row in priced]
+        rows = [replace(row, trainable=why is None, why_simulated_only=why) for row in priced]
+        changes = _changes(combination, planned)
     except UserError as error:
         fits = not isinstance(error, PlanDoesNotFit)
         return Priced(combination, (_row(combination, combination.profiles[0], fits=fits, why_not=str(error)),))
-    return Priced(combination, rows, planned.plan)
+    for number, row in enumerate(rows):
+        if row.profile in changes and row.ms is not None:
+            interval = interval_of(changes[row.profile], row.ms)
+            rows[number] = with_interval(row, (interval.low, interval.high))
+    return Priced(combination, tuple(rows), planned.plan, changes)
+
+
+def _changes(combination: Combination, planned: Planned) -> dict[str, np.ndarray]:
+    """Of each weighed profile that was fitted to such devices."""
+    cluster = planned.cluster
+    return {
+        profile.name: log_changes(responses_of(planned, profile), profile, cluster, combination.sharder, combination.name)
+        for profile, weight in zip(combination.profiles, combination.weights)
+        if weight and error_on(profile, cluster) is not None
+    }
+
+
+def why_simulated_only(planned: Planned) -> str | None:
+    """Why no plan like it trains here on such devices; None where it does."""
+    stored = {p.store.kind for p in planned.plan.placements if p.store is not None}
+    if stored and planned.cluster.device.kind != "cpu":
+        return f"tables {' and '.join(sorted({PLACES[kind] for kind in stored}))} have trained on CPUs alone here"
+    return None
+
+
+def with_interval(row: Row, ms_interval: tuple[float, float]) -> Row:
+    usd, ms = row.usd_per_1e9, row.ms
+    assert ms is not None
+    return replace(
+        row, ms_interval=ms_interval, usd_interval=None if usd is None else (usd * ms_interval[0] / ms, usd * ms_interval[1] / ms)
+    )
 
 
 def fullest_gb(planned: Planned) -> float:
@@ -68,17 +106,13 @@ def priced_row(combination: Combination, planned: Planned, profile: Profile, clu
     """
     simulated, timeline = price(planned, profile, cluster)
     cluster = planned.cluster if cluster is None else cluster
-    usd, ms = simulated.cost_per_billion_samples, simulated.iteration_ms
-    interval = simulated.interval_ms
     return _row(
         combination,
         profile,
         fits=simulated.feasible,
-        ms=ms,
-        ms_interval=interval and (interval.low, interval.high),
+        ms=simulated.iteration_ms,
         samples_per_second=simulated.examples_per_second,
-        usd_per_1e9=usd,
-        usd_interval=interval and (usd * interval.low / ms, usd * interval.high / ms) if usd is not None else None,
+        usd_per_1e9=simulated.cost_per_billion_samples,
         device_hours_per_1e9=1e9 / simulated.examples_per_second / 3600 * cluster.world_size,
         memory_there_gb=min(cluster.device.memory_gb, combination.experiment.sharder.stores.budget_gb or math.inf),
         stores=dict(Counter(p.store.kind for p in planned.plan.placements if p.store is not None)),

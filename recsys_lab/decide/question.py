@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from recsys_lab.base.paths import CONF
-from recsys_lab.base.ranges import Count, Positive
+from recsys_lab.base.ranges import Count, NotNegative, Positive
 from recsys_lab.base.schema import checked
 from recsys_lab.config import sized
 from recsys_lab.config.arguments import conf_here
@@ -23,6 +23,8 @@ WHERE = "decide"
 #: The cluster of the processes here.
 LOCAL = "local"
 AXES = ("clusters", "sharders", "precisions", "optimizers", "profiles")
+#: What else is decide's own.
+OTHERS = ("batch", "trainable")
 #: Of the profiles: what the words say, and no other.
 AS_SAID = ""
 
@@ -44,12 +46,15 @@ class ClusterAsked:
 class Question:
     """`words`: run.py's that all combinations share. Each axis: names of choices, empty for the usual ones. `profiles` may be `AS_SAID`.
 
-    `batch`: samples of an iteration over all ranks. `ranges`: clusters that were asked for in several sizes. `run`: the whole run.
+    `batch`: samples of an iteration over all ranks. `weights`: of the first profiles, as many as are weighed, whose sum is 1.
+    `trainable`: only what trains here can be chosen. `ranges`: clusters that were asked for in several sizes. `run`: the whole run.
     """
 
     words: tuple[str, ...]
     clusters: tuple[ClusterAsked, ...]
     batch: int
+    weights: tuple[float, ...] = (1.0,)
+    trainable: bool = True
     sharders: tuple[str, ...] = ()
     precisions: tuple[str, ...] = ()
     optimizers: tuple[str, ...] = ()
@@ -69,7 +74,7 @@ def parse_question(words: Sequence[str]) -> Question:
     for word in words:
         key, equals, value = word.partition("=")
         axis = key if key in AXES else f"{key}s" if key in ("cluster", "sharder", "precision") else key
-        if not equals or axis not in (*AXES, "batch", *run_asked.KEYS):
+        if not equals or axis not in (*AXES, *OTHERS, *run_asked.KEYS):
             rest.append(word)
             continue
         if axis in own:
@@ -96,6 +101,7 @@ def parse_question(words: Sequence[str]) -> Question:
     if twice := [label for label in dict.fromkeys(labels) if labels.count(label) > 1]:
         raise UserError("named twice", where="clusters", given=own["clusters"], remedy=f"give {twice[0]} one price")
     _check_said_once(rest, own, clusters)
+    named, weights = weighed_profiles(own)
     names_profile = any(word.startswith(("profile@simulate.profile=", "simulate.profile.")) for word in rest)
     return Question(
         words=tuple(rest),
@@ -103,10 +109,12 @@ def parse_question(words: Sequence[str]) -> Question:
         sharders=_choices("sharders", own, choices_of("sharder"), bring),
         precisions=_choices("precisions", own, choices_of("precision"), bring),
         optimizers=_choices("optimizers", own, SPARSE_OPTIMIZERS, False),
-        profiles=_choices("profiles", own, choices_of("profile"), bring) or ((AS_SAID,) if names_profile else ()),
+        profiles=_choices("profiles", named, choices_of("profile"), bring) or ((AS_SAID,) if names_profile else ()),
         batch=batch_of(own["batch"]),
         ranges=tuple(each for each, _ in sized_items if each is not None),
         run=parse_run({key: own[key] for key in run_asked.KEYS if key in own}, labels),
+        weights=weights,
+        trainable=_yes_or_no("trainable", own.get("trainable", "true")),
     )
 
 
@@ -134,6 +142,34 @@ def batch_of(text: str) -> int:
         raise UserError("not a number of samples", where="batch", given=text, allowed="a whole number, such as 65536") from None
     checked(batch, Count, "batch")
     return batch
+
+
+def _yes_or_no(key: str, text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise UserError("not a yes or no", where=key, given=text or "nothing", allowed="true, false")
+    return text.lower() == "true"
+
+
+def weighed_profiles(own: Mapping[str, str]) -> tuple[dict[str, str], tuple[float, ...]]:
+    """The profiles of `torchrec:3,hugectr:1` without their weights, and these, which sum to 1. Without any, the first has all.
+
+    Raises UserError for a weight that is none, for weights of some alone, and for weights that are all 0.
+    """
+    if "profiles" not in own or ":" not in own["profiles"]:
+        return dict(own), (1.0,)
+    items, given, allowed = own["profiles"].split(","), own["profiles"], "a weight for each, such as torchrec:3,hugectr:1"
+    names, colons, texts = zip(*(item.partition(":") for item in items))
+    if not all(colons):
+        raise UserError("a profile without a weight", where="profiles", given=given, allowed=allowed)
+    try:
+        weights = [float(text) for text in texts]
+    except ValueError:
+        raise UserError("not a weight", where="profiles", given=given, allowed=allowed) from None
+    for name, weight in zip(names, weights):
+        checked(weight, NotNegative, f"profiles: weight of {name}")
+    if not sum(weights):
+        raise UserError("every weight is 0", where="profiles", given=given, allowed=allowed)
+    return {**own, "profiles": ",".join(names)}, tuple(weight / sum(weights) for weight in weights)
 
 
 def choices_of(group: str) -> tuple[str, ...]:

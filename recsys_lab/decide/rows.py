@@ -31,6 +31,9 @@ class Row:
     same figures. `forward_share`: of the iteration, the forward pass and its input. `checkpoint_gb`: 1e9 bytes of weights and optimizer
     state that the fullest host writes. `bill`: of the whole run that is asked for, `spot_bill`: the same at its cluster's spot offer.
     `why_not`: why there are none; `fix`: of a row that does not fit, the nearest change that does.
+    `trainable`: whether the plan trains here on that device; `why_simulated_only`: why not. Over draws of what nobody knows (standing.py),
+    `p_best`: how often no other combination is cheaper; `regret`: how much dearer it is than the cheapest, in the mean, relative;
+    `regret_95`: in 95 % of draws at most. None where it is not compared, or an error is not known.
     """
 
     cluster: str
@@ -60,6 +63,11 @@ class Row:
     fix: str | None = None
     software: str | None = None
     extrapolates: str | None = None
+    trainable: bool = True
+    why_simulated_only: str | None = None
+    p_best: float | None = None
+    regret: float | None = None
+    regret_95: float | None = None
     command: str = ""
     price: Price | None = None
     forward_share: float | None = None
@@ -102,11 +110,16 @@ class Row:
         return self.cost * low / self.ms, self.cost * high / self.ms
 
 
+#: How a change is made that no word makes.
+HARDWARE = "other hardware"
+
+
 @dataclass(frozen=True)
 class Change:
     """`time_change`: of a sample's time, relative: -0.1 is 10 % less; `cost_change`: of a sample's cost. None where it does not fit.
 
-    `ms`: of an iteration, which of twice the batch has twice the samples. `phase`: what changes most of the iteration, from `phase_ms[0]`
+    `how`: the words that make it; `HARDWARE`; None where nothing here does. `ms`: of an iteration, which of twice the batch has twice the
+    samples. `phase`: what changes most of the iteration, from `phase_ms[0]`
     to `phase_ms[1]`. Both are for as many samples as an iteration of the chosen row has.
     """
 
@@ -118,6 +131,7 @@ class Change:
     cost_change: float | None = None
     phase: str = ""
     phase_ms: tuple[float, float] = (0.0, 0.0)
+    how: str | None = None
 
     @property
     def because(self) -> str:

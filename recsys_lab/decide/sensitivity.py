@@ -12,7 +12,7 @@ from recsys_lab.config.choices import built
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.decide.combinations import Combination
 from recsys_lab.decide.prices import PHASES, Priced, priced_row
-from recsys_lab.decide.rows import Change, Row
+from recsys_lab.decide.rows import HARDWARE, Change, Row
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.experiment import Experiment
 from recsys_lab.plan.steps import MOVES
@@ -32,53 +32,62 @@ LEAST = 0.005
 def changes_of(base: Row, priced: Sequence[Priced], data: DataSet) -> list[Change]:
     """Changes of the row `base` of `priced`, the most helpful first. Those that do not fit come last."""
     base_priced = next(candidate for candidate in priced if base.choices == candidate.rows[0].choices)
-    changes = [_change(name, base, row) for name, row in _rows(base, base_priced, priced, data)]
+    changes = [_change(name, base, row, how) for name, row, how in _rows(base, base_priced, priced, data)]
     return sorted(changes, key=lambda change: (not change.fits, change.time_change or 0.0))
 
 
-def _rows(base: Row, base_priced: Priced, priced: Sequence[Priced], data: DataSet) -> Iterator[tuple[str, Row | None]]:
-    """What each change gives; None where it does not fit."""
+def _rows(base: Row, base_priced: Priced, priced: Sequence[Priced], data: DataSet) -> Iterator[tuple[str, Row | None, str | None]]:
+    """What each change gives, None where it does not fit; and how it is made, None where nothing here does."""
     combination, plan = base_priced.combination, base_priced.plan
     assert plan is not None
     experiment, profile = combination.experiment, _profile(combination, base)
     cluster = experiment.cluster
     planned = planned_as(experiment, data, plan)
     if cluster.hosts > 1:
-        yield "twice the NIC", priced_row(combination, planned, profile, replace(cluster, cross_host=twice_link(cluster.cross_host)))
+        yield (
+            "twice the NIC",
+            priced_row(combination, planned, profile, replace(cluster, cross_host=twice_link(cluster.cross_host))),
+            HARDWARE,
+        )
     yield (
         "twice the links in a host",
         priced_row(combination, planned, profile, replace(cluster, intra_host=twice_link(cluster.intra_host))),
+        HARDWARE,
     )
-    yield "twice the memory bandwidth", priced_row(combination, planned, profile, twice_memory(cluster))
+    yield "twice the memory bandwidth", priced_row(combination, planned, profile, twice_memory(cluster)), HARDWARE
     stores = {step.store for step in planned.steps.steps if step.kind in MOVES}
     if stores and cluster.device.kind == "cuda":
-        yield "twice the host link", priced_row(combination, planned, profile, twice_host_link(cluster))
+        yield "twice the host link", priced_row(combination, planned, profile, twice_host_link(cluster)), HARDWARE
     if stores & set(ON_DISK):
-        yield "twice the disk", priced_row(combination, planned, profile, twice_disk(cluster))
+        yield "twice the disk", priced_row(combination, planned, profile, twice_disk(cluster)), HARDWARE
     half = replace(profile, launch_overhead_us=profile.launch_overhead_us / 2)
-    yield "half the launch overhead", priced_row(combination, planned, half)
+    yield "half the launch overhead", priced_row(combination, planned, half), None
     graphs = built("profile", GRAPHS_OF)
     if cluster.device.kind == "cuda" and graphs.launch_overhead_us < profile.launch_overhead_us:
         kernel_us = max(profile.kernel_us, graphs.kernel_us)
         faster = replace(profile, launch_overhead_us=graphs.launch_overhead_us, kernel_us=kernel_us)
-        yield "CUDA graphs", priced_row(combination, planned, faster)
+        yield "CUDA graphs", priced_row(combination, planned, faster), None
     if experiment.precision.compute == "fp32" and profile.peak_of_format.get("bf16") in cluster.device.peak_tflops:
         precision = replace(experiment.precision, compute="bf16", dense="bf16_master")
-        yield "BF16 compute", _with_its_plan(base_priced, base, data, replace(experiment, precision=precision))
+        how = "precision.compute=bf16 precision.dense=bf16_master"
+        yield "BF16 compute", _with_its_plan(base_priced, base, data, replace(experiment, precision=precision)), how
     if experiment.batch_size == experiment.simulate.batch_size:
         simulate = replace(experiment.simulate, batch_size=2 * experiment.simulate.batch_size)
-        yield "twice the batch", _with_its_plan(base_priced, base, data, replace(experiment, simulate=simulate))
+        yield "twice the batch", _with_its_plan(base_priced, base, data, replace(experiment, simulate=simulate)), f"batch={2 * base.batch}"
     wire = built("precision", "fp16_comms" if experiment.precision.forward_comm == "fp32" else "fp32")
     formats = {part: getattr(wire, part) for part in ("forward_comm", "backward_comm", "dense_comm")}
     yield (
         FP16_COMMS if wire.name == "fp16_comms" else FP32_COMMS,
         _with_its_plan(base_priced, base, data, replace(experiment, precision=replace(experiment.precision, **formats))),
+        " ".join(f"precision.{part}={name}" for part, name in formats.items()),
     )
     for candidate in priced:
         first = candidate.rows[0]
         if first.cluster != base.cluster or (name := _difference(base, first, candidate)) is None:
             continue
-        yield name, next((row for row in candidate.rows if row.profile == base.profile and row.ms is not None), None)
+        how = f"optimizer.sparse.name={first.optimizer}" if first.optimizer != base.optimizer else f"sharder={first.sharder}"
+        row = next((row for row in candidate.rows if row.profile == base.profile and row.ms is not None), None)
+        yield name, row, how if first.trainable else None
 
 
 def _difference(base: Row, row: Row, candidate: Priced) -> str | None:
@@ -107,11 +116,11 @@ def _profile(combination: Combination, base: Row) -> Profile:
     return next(profile for profile in combination.profiles if profile.name == base.profile)
 
 
-def _change(name: str, base: Row, row: Row | None) -> Change:
+def _change(name: str, base: Row, row: Row | None, how: str | None) -> Change:
     if row is None or row.ms is None or base.ms is None:
-        return Change(name, fits=False)
+        return Change(name, fits=False, how=how)
     time = row.ms / row.batch / (base.ms / base.batch) - 1
-    return Change(name, row.fits, row.ms, row.usd_per_1e9, time, row.cost / base.cost - 1, *_phase(base, row))
+    return Change(name, row.fits, row.ms, row.usd_per_1e9, time, row.cost / base.cost - 1, *_phase(base, row), how)
 
 
 def _phase(base: Row, row: Row) -> tuple[str, tuple[float, float]]:
@@ -129,11 +138,15 @@ def sentences(base: Row, changes: Sequence[Change]) -> list[str]:
     by_name = {change.name: change for change in changes}
     lines += [_sentence(by_name[name]) for name in (FP16_COMMS, FP32_COMMS, TOWERS) if name in by_name]
     helpful = [change for change in changes if change.fits and (change.time_change or 0.0) < -LEAST]
-    if helpful:
-        best = helpful[0]
-        lines.append(f"The most effective change would be {best.name}: {-(best.time_change or 0.0):.0%} less time a sample, {_why(best)}.")
+    by_words = [change for change in helpful if change.how not in (None, HARDWARE)]
+    if by_words:
+        best = by_words[0]
+        saved = f"{-(best.time_change or 0.0):.0%} less time a sample, {_why(best)}"
+        lines.append(f"The most effective change that is available here would be {best.name} ({best.how}): {saved}.")
     else:
-        lines.append("None of the changes helps by more than 0.5 %.")
+        lines.append("None of the changes that are available here helps by more than 0.5 %.")
+    if (bought := next((change for change in helpful if change.how == HARDWARE), None)) is not None:
+        lines.append(f"Of other hardware, {bought.name} would help most: {-(bought.time_change or 0.0):.0%} less time a sample.")
     return lines
 
 

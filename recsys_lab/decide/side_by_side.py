@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from typing import Any
+
+import numpy as np
 
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.decide.combinations import Combination
@@ -54,14 +56,14 @@ def price_all(
     return [by_number[number] for number in range(len(combinations))]
 
 
-def _group(numbers: Sequence[int]) -> dict[int, tuple[tuple[Row, ...], ShardingPlan | None]]:
-    """Rows and plans of combinations, by number."""
+def _group(numbers: Sequence[int]) -> dict[int, tuple[tuple[Row, ...], ShardingPlan | None, Mapping[str, np.ndarray]]]:
+    """Rows, plans and draws of combinations, by number."""
     assert _work is not None
     combinations, data, done = _work
     by_number = {}
     for number in numbers:
         priced = price_combination(combinations[number], data)
-        by_number[number] = priced.rows, priced.plan
+        by_number[number] = priced.rows, priced.plan, priced.changes
         with done.get_lock():
             done.value += 1
     return by_number

@@ -56,6 +56,40 @@ def rows_table(rows: Sequence[Row], winner: Winner, every: bool = False) -> Tabl
     return Table(title, columns, tuple(_cells(row, paid) for row in shown), " ".join(notes), columns[1:5])
 
 
+def clusters_table(rows: Sequence[Row], winner: Winner) -> Table:
+    """The best row of each cluster, its cost beside that of the chosen one, and how often the cluster has the cheapest."""
+    best = winner.row
+    assert best is not None
+    paid = best.usd_per_1e9 is not None
+    cells = []
+    for row in rows:
+        alike = (row.usd_per_1e9 is None) == (not paid)
+        ratio = f"{row.cost / best.cost:.2f}" if alike else "no price"
+        p = (winner.clusters or {}).get(row.cluster)
+        what = f"{row.sharder} {row.precision}\n{row.optimizer}" + ("" if row.trainable else "\nsimulated only")
+        cost = f"{row.cost:.2f}\n{_span(row.cost_interval)}" if alike else DASH
+        cells.append((row.cluster, what, f"{row.ms:.2f}", cost, ratio, DASH if p is None else f"{p:.0%}"))
+    columns = ("cluster", "its best", "ms", "$ per 1e9" if paid else "dev-hours", "ratio", "cheapest")
+    note = "Ratio: of cost, to the chosen one. Cheapest: in how many draws the cheapest combination is on the cluster."
+    return Table("The best of each cluster", columns, tuple(cells), note, columns[2:])
+
+
+def refused_words(rows: Sequence[Row]) -> str:
+    """Combinations without figures in a sentence for each sharder: what does not fit, and what cannot be planned, and why."""
+    lines = []
+    for sharder in dict.fromkeys(row.sharder for row in rows):
+        own = [row for row in rows if row.sharder == sharder]
+        lacking = [row for row in own if row.ms is None and not row.fits]
+        unable = [row for row in own if row.ms is None and row.fits]
+        if lacking:
+            amounts = dict.fromkeys(found[1] for row in lacking if (found := LACKS.search(row.why_not or "")))
+            least = f" lack {', '.join(amounts) if len(amounts) < 3 else f'{min(amounts)} to {max(amounts)}'}" if amounts else " do not fit"
+            lines.append(f"  {sharder}: {counted(len(lacking), 'combination')}{least}.")
+        if unable:
+            lines.append(f"  {sharder}: {counted(len(unable), 'combination')} cannot be planned: {unable[0].why_not}.")
+    return "\n".join(["Without figures (--all says what each lacks, and the nearest that fits):", *lines]) if lines else ""
+
+
 def _extrapolates(rows: Sequence[Row]) -> list[str]:
     """What the profile was fitted on, said once for all systems that are something else."""
     systems: dict[str, list[str]] = {}
@@ -74,7 +108,7 @@ def _cells(row: Row, paid: bool) -> tuple[str, ...]:
     assert row.ms is not None and row.memory_gb is not None and row.samples_per_second is not None
     exposed = f"exch. {row.exposed_ms:.2f}" if row.exposed_ms is not None else ""
     return (
-        f"{'*' if row.pareto else ' '} {row.sharder}\n  {row.optimizer}\n  {row.cluster} {row.precision}" + _stores(row),
+        f"{'*' if row.pareto else ' '} {row.sharder}\n  {row.optimizer}\n  {row.cluster} {row.precision}" + _stores(row) + _only(row),
         f"{row.ms:.2f}\n{_span(row.ms_interval)}",
         human_count(row.samples_per_second),
         f"{row.cost:.2f}\n{_span(row.cost_interval)}" if not paid or row.usd_per_1e9 is not None else "no price",
@@ -88,6 +122,10 @@ def _stores(row: Row) -> str:
     return "".join(f"\n  {number} {place}" for place, number in row.tables_elsewhere.items())
 
 
+def _only(row: Row) -> str:
+    return "" if row.trainable else "\n  simulated only"
+
+
 def _span(interval: tuple[float, float] | None) -> str:
     return f"{interval[0]:.3g}{DASH}{interval[1]:.3g}" if interval else "not known"
 
@@ -98,13 +136,20 @@ def changes_table(changes: Sequence[Change], chosen: Row) -> Table:
     cells = []
     for change in changes:
         if not change.fits or change.ms is None or change.time_change is None or change.cost_change is None:
-            cells.append((change.name, "does not fit", *[""] * 4))
+            cells.append((_named(change), "does not fit", *[""] * 4))
             continue
         usd = f"{change.usd_per_1e9:.2f}" if change.usd_per_1e9 is not None else DASH
-        cells.append((change.name, f"{change.ms:.2f}", _percent(change.time_change), usd, _percent(change.cost_change), change.because))
+        cells.append((_named(change), f"{change.ms:.2f}", _percent(change.time_change), usd, _percent(change.cost_change), change.because))
     columns = ("change", "ms", "a sample", "$ per 1e9" if paid else "$", "cost", "because")
     title = f"What would help {chosen.name}: {chosen.ms:.2f} ms" + (f", {chosen.usd_per_1e9:.2f} $" if paid else "")
-    return Table(title, columns, tuple(cells), "Each is simulated again; twice the batch has twice the samples.", columns[1:5])
+    note = "Each is simulated again; twice the batch has twice the samples."
+    return Table(title, columns, tuple(cells), note, columns[1:5])
+
+
+def _named(change: Change) -> str:
+    """With how it is made, a word a line."""
+    how = "not available here" if change.how is None else change.how
+    return "\n  ".join([change.name, *(how.split() if "=" in how else [how])])
 
 
 def _percent(change: float) -> str:

@@ -14,6 +14,9 @@ from recsys_lab.cluster.topology import KINDS, NUMBER_FORMATS
 
 OVERLAPS = ("copy", "input", "dense_sync", "host_tier", "bottom", "weight_gradients", "collectives", "host")
 COMPUTE_FORMATS = ("fp32", "fp16", "bf16")
+#: How far a figure may be from one that was taken from elsewhere. A share of the memory bandwidth: triad 0.80 to 0.86 on A100 and H200; row
+#: gathers 0.65 of it in one production workload, 0.74 to 0.82 on H100; updates 0.27 there, 0.9 as HugeCTR has them.
+PLAUSIBLE = {"memory_efficiency": 0.05, "lookup_efficiency_forward": 0.12, "lookup_efficiency_backward": 0.3, "launch_overhead_us": 0.2}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +60,8 @@ class Profile:
             fitted, no interval.
         relative_error_outside: the same on devices that a fit had nothing of; None: as `relative_error`.
         relative_error_hosts: the same on more hosts than a fit had; None: as `relative_error_outside`.
+        spread: the fit's own error. Each entry is a direction: figures that move together, and the standard deviation of their logarithms.
+        assumed: figures that nothing was fitted to, and the standard deviation of their logarithms by what is plausible (`PLAUSIBLE`).
         fitted_kind: the kind of device of those points. There is no interval for another kind.
     """
 
@@ -94,6 +99,8 @@ class Profile:
     relative_error: Annotated[float, Strict(), Interval(ge=0, le=10)] | None = None
     relative_error_outside: Annotated[float, Strict(), Interval(ge=0, le=10)] | None = None
     relative_error_hosts: Annotated[float, Strict(), Interval(ge=0, le=10)] | None = None
+    assumed: dict[str, Annotated[float, Strict(), Interval(ge=0, le=10)]] = field(default_factory=lambda: dict(PLAUSIBLE))
+    spread: list[dict[str, Annotated[float, Strict(), Interval(ge=-10, le=10)]]] = field(default_factory=list)
     fitted_kind: Annotated[str, OneOf(KINDS)] = "cuda"
     buffer_factor: Factor = 1.0  # what a step's buffers take, over what the plan counts: temporaries of element-wise work, unused pieces
     process_memory_mb: NotNegative = 0.0  # what libraries take in a process when its first model runs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -10,18 +9,17 @@ from typing import Any
 from recsys_lab.cluster import Cluster, Price, ranks_text
 from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan, Steps, Workload
-from recsys_lab.plan.memory import bytes_of_ranks, missing_bytes
+from recsys_lab.plan.memory import RankMemory, bytes_of_ranks, missing_bytes
 from recsys_lab.plan.store_facts import Files
 from recsys_lab.simulate.memory import MemoryAt, added_memory_bytes, memory_over_time
 from recsys_lab.simulate.page_cache import beside_page_cache
 from recsys_lab.simulate.phases import exposed_phases
-from recsys_lab.simulate.placed import Event, Launch
+from recsys_lab.simulate.placed import Event, Launch, Schedule
+from recsys_lab.simulate.posterior import Interval
 from recsys_lab.simulate.profile import Profile
 from recsys_lab.simulate.stores import with_bookkeeping
 from recsys_lab.simulate.timeline import place
 from recsys_lab.units import MS_PER_HOUR, MS_PER_S, counted
-
-Z_OF_90_PERCENT = 1.645
 
 
 @dataclass(frozen=True)
@@ -41,14 +39,6 @@ class Spread:
 
     max: float
     mean: float
-
-
-@dataclass(frozen=True)
-class Interval:
-    """The 90 % interval."""
-
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -79,7 +69,8 @@ class Simulated:
         collectives: those of the slowest rank, in order.
         bytes_per_rank: memory that lasts from step to step, as in the plan's summary.
         feasible: whether the plan fits the cluster's memory.
-        interval_ms: 90 % interval of the iteration, from the profile's residuals, wider outside of its fit; None: it was not fitted.
+        interval_ms: 90 % interval of the iteration (`posterior.py`), wider outside of the profile's fit; None: it was not asked for, or the
+            profile was not fitted.
         cost_per_billion_samples: dollars at `price`; None without a price.
         software: the profile's figures.
         added_memory_bytes: what training adds to a process of the fullest rank; on a GPU, in tensors.
@@ -146,8 +137,7 @@ def simulate(
             "the plan is for another number of ranks", where=f"cluster {cluster.name}", given=steps.world_size, allowed=cluster.world_size
         )
     memory = bytes_of_ranks(plan, workload)
-    in_files = beside_page_cache(with_bookkeeping(steps, cluster, profile), cluster, profile, plan, memory, files)
-    whole = place(in_files, cluster, profile, workload)
+    whole = _placed(steps, cluster, profile, plan, workload, files, memory)
     events = whole.events(whole.slowest)
     phases = exposed_phases(events, float(whole.host_ms.max()))
     iteration_ms = sum(phases.values())
@@ -165,7 +155,6 @@ def simulate(
         ),
         bytes_per_rank=Spread(max(memory.lasting), sum(memory.lasting) / len(memory.lasting)),
         feasible=missing_bytes(memory, cluster)[0] <= 0,
-        interval_ms=interval(iteration_ms, profile, cluster),
         cost_per_billion_samples=_cost(iteration_ms / (steps.batch_size * steps.world_size), cluster),
         software=asdict(profile),
         added_memory_bytes=added_memory_bytes(steps, cluster, profile, memory),
@@ -179,30 +168,18 @@ def simulate(
     return simulated, Timeline(title, tuple(events), tuple(over_time), tuple(least), whole.launches(whole.slowest), of_least)
 
 
-def interval(iteration_ms: float, profile: Profile, cluster: Cluster) -> Interval | None:
-    """Times and over 1 + 1.645 times the profile's relative error on points that it was not fitted to (`error_of`).
-
-    None on another kind of device than theirs.
-    """
-    fitted = profile.fitted_systems
-    if profile.relative_error is None or profile.fitted_kind != cluster.device.kind:
-        return None
-    other = bool(fitted) and cluster.device.name not in fitted
-    more = bool(fitted) and cluster.hosts > fitted.get(cluster.device.name, max(fitted.values()))
-    factor = 1 + Z_OF_90_PERCENT * error_of(profile, other_device=other, more_hosts=more)
-    return Interval(iteration_ms / factor, iteration_ms * factor)
+def iteration_ms(
+    steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPlan, workload: Workload, files: Files | None = None
+) -> float:
+    """The `iteration_ms` of `simulate` alone."""
+    return float(_placed(steps, cluster, profile, plan, workload, files, bytes_of_ranks(plan, workload)).ends.max())
 
 
-def error_of(profile: Profile, *, other_device: bool = False, more_hosts: bool = False) -> float:
-    """The profile's relative error on a system that it was fitted to, on another device, on more hosts, or on more hosts of another device.
-
-    None of them is smaller than on a system that it was fitted to. What lies outside adds what its square has over that within.
-    """
-    within = profile.relative_error or 0.0
-    devices = max(profile.relative_error_outside or within, within)
-    hosts = max(profile.relative_error_hosts or devices, within)
-    squares = (devices**2 - within**2) * other_device + (hosts**2 - within**2) * more_hosts
-    return math.sqrt(within**2 + squares)
+def _placed(
+    steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPlan, workload: Workload, files: Files | None, memory: RankMemory
+) -> Schedule:
+    in_files = beside_page_cache(with_bookkeeping(steps, cluster, profile), cluster, profile, plan, memory, files)
+    return place(in_files, cluster, profile, workload)
 
 
 def extrapolates(profile: Profile, cluster: Cluster) -> str | None:

@@ -91,9 +91,15 @@ def test_every_combination_gives_the_figures_of_run_py(capsys: pytest.CaptureFix
 
 def test_the_json_has_its_keys_and_its_rows_are_pareto_optimal_by_hand(capsys: pytest.CaptureFixture) -> None:
     found = decided(capsys, *WORDS, "sharders=torchrec_row_wise,dmt_sptt", "precisions=fp32")
-    assert {"rows", "winner", "sensitivity"} <= set(found)
+    assert {"rows", "winner", "sensitivity", "pairs", "clusters", "assumptions", "evidence"} <= set(found)
+    assert {"p_best", "regret", "trainable"} <= set(found["winner"]) and all(0 <= pair["p"] <= 1 for pair in found["pairs"])
+    assert sum(row["p_best"] for row in found["rows"] if row["profile"] == "torchrec") == pytest.approx(1)
+    assert sum(one["p_best"] for one in found["clusters"]) == pytest.approx(1) and found["evidence"]["profile"] == "torchrec"
+    assert found["assumptions"]["over_layers"] and found["assumptions"]["batch_per_device"] == 4096
     for row in found["rows"]:
-        assert set(KEYS) <= set(row) and row["ms_interval"][0] < row["ms"] < row["ms_interval"][1]
+        weighed = row["profile"] == "torchrec"  # intervals and probabilities are of its draws
+        assert set(KEYS) <= set(row) and (row["ms_interval"] is not None) == weighed and (row["p_best"] is None) is False
+        assert not weighed or row["ms_interval"][0] < row["ms"] < row["ms_interval"][1]
         assert row["batch"] == 65536 == row["batch_per_rank"] * row["ranks"]
         beaten = [
             other
@@ -158,7 +164,7 @@ def test_a_list_price_is_used_and_dated_and_the_users_figure_wins(capsys: pytest
 def test_the_output_begins_with_the_verdict(capsys: pytest.CaptureFixture) -> None:
     assert main(["decide", *WORDS, "sharders=torchrec_row_wise", "profiles=torchrec", "precisions=fp32", "optimizers=adam"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert " torchrec_row_wise fp32 adam is cheapest: " in lines[0] and "per 1e9 samples" in " ".join(lines[:2])
+    assert lines[0].startswith("Rent h100x16 for torchrec_row_wise fp32 adam: ") and "per 1e9 samples" in " ".join(lines[:2])
 
 
 def test_the_table_fits_80_columns(capsys: pytest.CaptureFixture) -> None:

@@ -105,8 +105,12 @@ def plan_for(experiment: Experiment, data: DataSet, cluster: Cluster | None = No
     cluster = experiment.cluster if cluster is None else cluster
     towers = towers_for(experiment, data, cluster)
     inputs = plan_inputs(experiment, data, cluster, experiment.batch_size if batch_size is None else batch_size, towers)
-    stores = experiment.sharder.stores
-    plan = stores.place(inputs, experiment.sharder.planner.plan)
+    planner, stores = experiment.sharder.planner, experiment.sharder.stores
+    within = stores.within(inputs)
+    try:
+        plan = planner.plan(within) if stores.cached_share is None else stores.at_share(within, planner.plan)
+    except PlanDoesNotFit as refused:
+        plan = stores.plan(within, planner.plan, refused)
     if stores.cached_share is not None and not plan.has_stores:
         raise UserError(
             "no table leaves memory: its ranks hold it alike, or the cache is too small for the rows of the batches in flight",
@@ -150,7 +154,12 @@ def plan_here(experiment: Experiment, data: DataSet, named: Planned, rows: int |
         return named
     data = data if rows is None else capped(data, rows)
     inputs = plan_inputs(experiment, data, this_machine(experiment), experiment.batch_size_here, named.plan.towers)
-    plan = experiment.sharder.stores.place(inputs, partial(experiment.sharder.planner.adapt, named.inputs))
+    planner, stores = experiment.sharder.planner, experiment.sharder.stores
+    within, adapted = stores.within(inputs), partial(planner.adapt, named.inputs)
+    try:
+        plan = planner.adapt(named.inputs, within) if stores.cached_share is None else stores.at_share(within, adapted)
+    except PlanDoesNotFit as refused:
+        plan = stores.plan(within, adapted, refused)
     return _planned(experiment, inputs, plan)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
-from recsys_lab.base.ranges import CountFromZero, Factor, Hosts, NotNegative, OneOf, Positive, RanksPerHost, ShareBelowOne
+from recsys_lab.base.ranges import CountFromZero, Factor, Hosts, NotNegative, OneOf, Positive, RanksPerHost, ShareBelowOne, ShareOfPeak
 from recsys_lab.base.schema import check_fields
 from recsys_lab.cluster.failures import Failures
 from recsys_lab.cluster.memory import Disk, Host
@@ -78,7 +78,7 @@ class Link:
     line_gb_s: Positive | None = None
     exchange_us: NotNegative = 0.0
     fall_per_doubling: ShareBelowOne = 0.0
-    spread: ShareBelowOne = 0.15
+    spread: ShareOfPeak = 0.15
 
     def exchange_gb_s(self, peers: int) -> float:
         """Of an all-to-all in which a rank sends to so many over this link."""
@@ -144,7 +144,7 @@ class Cluster:
             if isinstance(figures := getattr(self, name), Mapping):  # as a YAML has it
                 object.__setattr__(self, name, kind(**figures))
         check_fields(self, "cluster")
-        if self.world_size > MOST_RANKS:
+        if self.hosts * self.ranks_per_host > MOST_RANKS:
             given = f"{self.hosts:,} hosts of {self.ranks_per_host:,} ranks"
             raise UserError("too many ranks to plan for", where="cluster.hosts", given=given, allowed=f"{MOST_RANKS:,} ranks in all")
 

@@ -58,7 +58,7 @@ def register_resolvers() -> None:
         "run_name": lambda study, model, sharder: study.replace("/", "_") if study and "/" in study else f"{model}_{sharder}",
         "unique": lambda: secrets.token_hex(3),
         "table_file": lambda file, what: {"dim": dim_of_tables, "half_dim": _half_dim}[what](file),
-        "requested_batch": _requested_batch,
+        "requested_batch": lambda samples, *, _root_: (batch_of_request(OmegaConf.select(_root_, "model.file")) or (samples,))[0],
         "torchrun_hosts": lambda: int(os.environ.get("WORLD_SIZE", 1)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
         "torchrun_ranks_per_host": lambda: int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
     }
@@ -86,11 +86,6 @@ def freeze(config: DictConfig) -> DictConfig:
 
 def _half_dim(file: str | None) -> int:
     return max(dim_of_tables(file) // 2, 1)
-
-
-def _requested_batch(samples: int, *, _root_: DictConfig) -> int:
-    request = batch_of_request(OmegaConf.select(_root_, "model.file"))
-    return samples if request is None else request[0]
 
 
 def _of_resolver(error: BaseException) -> UserError | None:

@@ -56,10 +56,9 @@ class Decision:
         """The best row of each cluster under the winner's profile, the cheapest first."""
         best = self.winner.row
         rows = [row for row in self.rows if row.ms is not None and row.fits and best is not None and row.profile == best.profile]
-        able = [row for row in rows if row.p_best is not None] or rows
-        first = {row.cluster: row for row in sorted(rows, key=cheapest_first, reverse=True)}
-        first |= {row.cluster: row for row in sorted(able, key=lambda row: (row.regret or 0.0, *cheapest_first(row)), reverse=True)}
-        return sorted(first.values(), key=cheapest_first)
+        by_cluster = {cluster: [row for row in rows if row.cluster == cluster] for cluster in dict.fromkeys(row.cluster for row in rows)}
+        first = [min(own, key=lambda row: (row.regret is None, row.regret or 0.0, *cheapest_first(row))) for own in by_cluster.values()]
+        return sorted(first, key=cheapest_first)
 
     def to_json(self) -> dict[str, Any]:
         """What `--json` prints."""
@@ -131,7 +130,8 @@ def decided(question: Question, workers: int | None = None, progress: Progress |
         raise nothing_fits(priced)
     changes = changes_of(winner.row, priced, data)
     words = [*smallest_sentences(question.ranges, rows), *sentences(winner.row, changes), *_of_pipelines(priced)]
-    of_profile = [row for row in compared(rows, question.trainable) if row.profile == winner.row.profile]
+    of_profile = [row for row in rows if row.fits and row.ms is not None and row.profile == winner.row.profile]
+    of_profile = [row for row in of_profile if row.trainable or not question.trainable] or of_profile
     chosen = next(one.combination for one in priced if one.combination.name == winner.row.name)
     return Decision(
         rows,

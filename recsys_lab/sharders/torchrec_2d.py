@@ -41,7 +41,7 @@ class TorchRec2D(Sharder):
             neighbours, and averaged within hosts. None: what costs less.
     """
 
-    sharding_group_size: Annotated[int, Strict(), Interval(ge=1)] | None = None
+    sharding_group_size: Annotated[int, Strict(), Interval(ge=1, le=2**16)] | None = None
     use_inter_host_allreduce: bool | None = None
 
     def plan(self, inputs: PlanInputs) -> ShardingPlan:

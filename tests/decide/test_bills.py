@@ -146,7 +146,7 @@ def test_what_is_given_is_not_assumed(decision: Decision) -> None:
 
 
 def test_words_say_what_is_assumed_and_where_it_is_from(decision: Decision) -> None:
-    words = " ".join(decision.assumptions)
+    words = " ".join(decision.of_bills)
     for part in (
         "0.05 samples for each that is trained (assumed, as the data are generated; evaluation=0.05 sets it)",
         "30.4 GB/s (its disks)",

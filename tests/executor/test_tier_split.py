@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.executor.shard import shard
+from recsys_lab.plan.scheme import known_schemes
 from recsys_lab.schemes.tiers.execute.split import TierSplit
 from recsys_lab.schemes.tiers.execute.tiered import merge_rows
 from recsys_lab.schemes.tiers.placement import in_tiers
@@ -160,6 +161,6 @@ def test_frequencies_that_do_not_match_are_refused_with_figures(change: str, mes
 
 @pytest.mark.parametrize("scheme", ["table_row_wise", "table_column_wise", "grid_shard"])
 def test_schemes_without_a_sequence_exchange_are_refused(scheme: str) -> None:
-    allowed = "data_parallel, row_wise, flexshard, table_wise, column_wise"
+    allowed = ", ".join(one.name for one in known_schemes().values() if one.sequences)
     with pytest.raises(RankFailed, match=rf"a sequence \(pooling none\) has none; given {scheme}; allowed: {allowed}"):
         run_ranks(refused, 1, 1, {"*": scheme}, "")

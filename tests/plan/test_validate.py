@@ -10,7 +10,7 @@ import pytest
 from recsys_lab.errors import UserError
 from recsys_lab.plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.scheme import Rules, check_exchange
-from recsys_lab.plan.validate import _check_rules, check_blocks, validate
+from recsys_lab.plan.validate import check_blocks, check_rules, validate
 from recsys_lab.tables import Table
 from tests.plan.plans import TABLES, plan
 
@@ -47,7 +47,7 @@ TABLE_OF_FOUR = Table("t", 4, 4, ("a",))
 
 
 def rules(rule: Rules, *shards: Shard) -> None:
-    _check_rules("here", TABLE_OF_FOUR, shards, ShardingPlan("", 2, 2, (), ()), rule)
+    check_rules("here", TABLE_OF_FOUR, shards, ShardingPlan("", 2, 2, (), ()), rule)
 
 
 ROWS = [Shard((rank,), rank, rank + 1, 0, 4) for rank in range(4)]

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from recsys_lab.sharders.flexshard import FlexShard, exact
+from recsys_lab.sharders.flexshard import FlexShard, exact, planner
 from recsys_lab.sharders.flexshard.allocate import Split, Trade, optimal_three_tier, three_tier, two_tier
 from recsys_lab.sharders.flexshard.bandwidths import Bandwidths
 from recsys_lab.sharders.flexshard.costs import TIER_COSTS, Setting
@@ -138,9 +138,10 @@ def test_without_a_middle_tier_two_tiers_are_compared_with_none(hosts: int, rank
         assert reasons is not None and [other.name for other in reasons.alternatives] == ["row-wise only", MORE]
 
 
-def test_more_memory_is_beside_what_may_be_used_already() -> None:
-    """A tenth of what row-wise tables take, beside a budget."""
-    reasons = why(tiers=2, extra_memory_gb=0.01)
-    more = 0.01 + 0.1 * reasons.alternatives[0].memory_bytes / 1e9
+def test_more_memory_is_beside_what_may_be_used_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundredth of what row-wise tables take, beside a budget: with a tenth all rows that gain are replicated."""
+    monkeypatch.setattr(planner, "MORE_MEMORY", 0.01)
+    reasons = why(tiers=2, extra_memory_gb=0.002)
+    more = 0.002 + 0.01 * reasons.alternatives[0].memory_bytes / 1e9
     chosen = why(tiers=2, extra_memory_gb=more).chosen
-    assert reasons.alternatives[-1].replicated == chosen.replicated != why(tiers=2, extra_memory_gb=more - 0.01).chosen.replicated
+    assert reasons.alternatives[-1].replicated == chosen.replicated > why(tiers=2, extra_memory_gb=more - 0.002).chosen.replicated

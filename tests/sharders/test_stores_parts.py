@@ -96,7 +96,7 @@ def test_what_a_table_may_have() -> None:
     access = power_law_access("a", 10_000, 2.0, 0.5)
     inputs = replace(inputs, tables=(rows, B), access=AccessStatistics({"a": access, "b": ACCESS["b"]}))
     placement = in_row_blocks(rows, range(2))
-    menu = choice._menu(rows, placement, inputs, (HOST, HOST_CACHED), LRU, 2)
+    menu = choice._menu(rows, placement, inputs, (HOST, HOST_CACHED), LRU, 2, 0.0)
     least = least_share(rows, placement, access, 2, 2)  # one sample a rank
     shares = [store.cached_share for store in menu.stores[2:] if store is not None]
     assert menu.stores[:2] == (None, Store(HOST, 0.0, LRU)) and len(shares) == SIZES
@@ -105,18 +105,18 @@ def test_what_a_table_may_have() -> None:
     assert np.diff(np.log(shares)) == pytest.approx(np.full(SIZES - 1, math.log(MOST_CACHED / shares[0]) / (SIZES - 1)))
     assert menu.ms.tolist() == [choice._ms(rows, store, inputs, 2, 16, 2, 2) for store in menu.stores]
     blocks = tuple(Shard((1,), start, stop, 0, 4) for start, stop in ((0, 9_999), (9_999, 10_000), (10_000, 10_000)))
-    two = choice._menu(rows, Placement("a", "row_wise", blocks), inputs, (HOST,), LFU, 1)
+    two = choice._menu(rows, Placement("a", "row_wise", blocks), inputs, (HOST,), LFU, 1, 0.0)
     assert two.ms.tolist() == [0.0, choice._ms(rows, Store(HOST), inputs, 2, 16, 2, 1)]  # an empty shard waits for nothing
 
 
 def test_what_ranks_hold_together_stays_and_a_cache_of_nearly_all_rows_is_none() -> None:
     inputs = inputs_of()
     for placement in (on_every_rank(A, range(2)), in_tiers(A, 10, 20, 1, 2)):
-        menu = choice._menu(A, placement, inputs, (HOST, HOST_CACHED), LFU, 1)
+        menu = choice._menu(A, placement, inputs, (HOST, HOST_CACHED), LFU, 1, 0.0)
         assert menu.stores == (None,) and menu.ms.tolist() == [0.0]
     few = Table("b", 4, 4, ("fb",))
     inputs = replace(inputs, tables=(A, few), access=AccessStatistics({"a": ACCESS["a"], "b": power_law_access("b", 4, 2.0, 0.0)}))
-    assert choice._menu(few, on_rank(few, 1), inputs, (HOST, HOST_CACHED), LFU, 1).stores == (None, Store(HOST, 0.0, LFU))
+    assert choice._menu(few, on_rank(few, 1), inputs, (HOST, HOST_CACHED), LFU, 1, 0.0).stores == (None, Store(HOST, 0.0, LFU))
 
 
 def test_sizes_of_shards_by_hand() -> None:
@@ -222,7 +222,7 @@ def test_the_memory_with_which_a_plan_fits_by_hand() -> None:
     for batch in (1, 1000):
         work = replace(WORK, batch_size=batch, sparse_optimizer="row_wise_adagrad")
         inputs = replace(inputs_of(work=work), tables=tables, access=access)
-        menus = [choice._menu(t, p, inputs, (HOST_CACHED,), LFU, 1) for t, p in zip(tables, plan.placements)]
+        menus = [choice._menu(t, p, inputs, (HOST_CACHED,), LFU, 1, 0.0) for t, p in zip(tables, plan.placements)]
         fewest = [min(menu.stores, key=lambda store: choice._sizes([store], t.rows, 20)[0]) for menu, t in zip(menus, tables)]
         least = replace(plan, placements=tuple(replace(p, store=store) for p, store in zip(plan.placements, fewest)))
         whole, small = bytes_of_ranks(plan, inputs.workload), bytes_of_ranks(least, inputs.workload)

@@ -11,7 +11,6 @@ from recsys_lab.base.store_names import AUTO, DISK_CACHED, DISK_HOST_CACHED, HOS
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.memory import check_fits
-from recsys_lab.plan.store import Store
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.stores.choice import bytes_of_tables, host_share, memory_span_gb, store_with, with_caches, with_share
 
@@ -31,27 +30,6 @@ class Stores:
     `host_share`: of disk_host_cached, the rows in the hosts' memory; None: as many as fit.
     """
 
-    def place(self, inputs: PlanInputs, plan_of: Plans) -> ShardingPlan:
-        """What `plan_of` plans, with stores where a share is named, or where it does not fit without. Raises PlanDoesNotFit."""
-        within = self.within(inputs)
-        if self.cached_share is not None:
-            return self._at_share(within, plan_of, store_with(self.store, self.cached_share, self.policy, self._of_host(within)))
-        try:
-            return plan_of(within)
-        except PlanDoesNotFit as refused:
-            return self.plan(within, plan_of, refused)
-
-    def _at_share(self, inputs: PlanInputs, plan_of: Plans, store: Store) -> ShardingPlan:
-        """With more memory than there is where the tables do not fit as a whole."""
-        for given in (inputs, *_rooms(inputs)):
-            try:
-                plan = with_share(plan_of(given), inputs, store, self.in_flight)
-                check_fits(plan, inputs.workload, inputs.cluster)
-                return plan
-            except PlanDoesNotFit as error:
-                last = error
-        raise last
-
     budget_gb: float | None = None
     store: str = AUTO
     policy: str = LFU
@@ -65,11 +43,29 @@ class Stores:
             return inputs
         return with_memory(inputs, self.budget_gb)
 
+    def at_share(self, inputs: PlanInputs, plan_of: Plans) -> ShardingPlan:
+        """What `plan_of` plans, with caches of `cached_share`. Ranks have more memory where the tables do not fit as a whole.
+
+        Raises PlanDoesNotFit.
+        """
+        assert self.cached_share is not None
+        store = store_with(self.store, self.cached_share, self.policy, self._of_host(inputs))
+        for given in (inputs, *_rooms(inputs)):
+            try:
+                plan = with_share(plan_of(given), inputs, store, self.in_flight)
+                check_fits(plan, inputs.workload, inputs.cluster)
+                return plan
+            except PlanDoesNotFit as error:
+                last = error
+        raise last
+
     def plan(self, inputs: PlanInputs, plan_of: Plans, refused: PlanDoesNotFit) -> ShardingPlan:
         """What `plan_of` plans where ranks have more memory, with caches so that it fits all the same. `refused`: why it does not without.
 
-        Raises PlanDoesNotFit where no cache is small enough.
+        Raises PlanDoesNotFit where no cache is small enough, or a share of cached rows was named.
         """
+        if self.cached_share is not None:
+            raise refused
         last = refused
         for kinds in self._kinds(inputs):
             for number, given in enumerate(_rooms(inputs)):

@@ -73,7 +73,8 @@ def _print(decision: Decision, every: bool, page: Path) -> None:
     from recsys_lab.decide.page import write_decision
 
     out = console()
-    out.print(decision.winner.verdict, style="bold")
+    for sentence in decision.winner.verdict.split("\n"):
+        out.print(sentence, style="bold", soft_wrap=sentence.startswith(" "))  # a line of a shell stays one
     if decision.target is not None:
         out.print(decision.target.words, style="bold")
     out.print()

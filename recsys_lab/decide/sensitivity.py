@@ -25,6 +25,8 @@ from recsys_lab.simulate.bounds import twice_disk, twice_host_link, twice_link, 
 FP16_COMMS, FP32_COMMS, TOWERS = "FP16 communication", "FP32 communication", "DMT"
 #: Whose host and whose kernels are those of CUDA graphs.
 GRAPHS_OF = "hugectr"
+#: Precisions that differ in what travels alone.
+WIRES = ("fp32", "fp16_comms")
 #: A change of time a sample below this is none.
 LEAST = 0.005
 
@@ -79,13 +81,13 @@ def _rows(base: Row, base_priced: Priced, priced: Sequence[Priced], data: DataSe
     yield (
         FP16_COMMS if wire.name == "fp16_comms" else FP32_COMMS,
         _with_its_plan(base_priced, base, data, replace(experiment, precision=replace(experiment.precision, **formats))),
-        " ".join(f"precision.{part}={name}" for part, name in formats.items()),
+        f"precision={wire.name}" if base.precision in WIRES else " ".join(f"precision.{part}={name}" for part, name in formats.items()),
     )
     for candidate in priced:
         first = candidate.rows[0]
         if first.cluster != base.cluster or (name := _difference(base, first, candidate)) is None:
             continue
-        how = f"optimizer.sparse.name={first.optimizer}" if first.optimizer != base.optimizer else f"sharder={first.sharder}"
+        how = f"optimizers={first.optimizer}" if first.optimizer != base.optimizer else f"sharder={first.sharder}"
         row = next((row for row in candidate.rows if row.profile == base.profile and row.ms is not None), None)
         yield name, row, how if first.trainable else None
 

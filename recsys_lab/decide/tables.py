@@ -14,6 +14,8 @@ from recsys_lab.units import counted, human_count
 DASH = "\N{EN DASH}"
 #: Rows that are shown beside the Pareto-optimal ones, unless all are asked for.
 MOST_ROWS = 10
+#: Characters of a word that stand below a change's name.
+MOST_WORDS = 22
 
 
 def rows_table(rows: Sequence[Row], winner: Winner, every: bool = False) -> Table:
@@ -147,9 +149,9 @@ def changes_table(changes: Sequence[Change], chosen: Row) -> Table:
 
 
 def _named(change: Change) -> str:
-    """With how it is made, a word a line."""
+    """With how it is made, where a word of the column's width says it."""
     how = "not available here" if change.how is None else change.how
-    return "\n  ".join([change.name, *(how.split() if "=" in how else [how])])
+    return f"{change.name}\n  {how if len(how) <= MOST_WORDS else 'by keys: --json'}"
 
 
 def _percent(change: float) -> str:

@@ -74,4 +74,5 @@ def _measure(best: Row, rival: Row) -> str:
 
 def training_command(row: Row) -> str:
     """The line that trains what `row` simulates, for a short while."""
-    return f"{re.sub(r'mode=[a-z]+', 'mode=train', row.command)} trainer.max_minutes={MINUTES}"
+    trained = re.sub(r"(?<=\s)mode=\S+", "mode=train", row.command)
+    return f"{trained} trainer.max_minutes={MINUTES}"

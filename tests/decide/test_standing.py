@@ -125,6 +125,10 @@ def test_what_has_no_figures_is_a_sentence_a_sharder() -> None:
 def test_the_line_that_measures_trains_what_was_simulated() -> None:
     command = "python run.py model=dcn mode=simulate cluster=h100x64 sharder=dmt"
     assert training_command(replace(CHEAP, command=command)) == command.replace("simulate", "train") + " trainer.max_minutes=10"
+    logged = "python run.py logger.mode=offline model=dcn mode=simulate"
+    assert (
+        training_command(replace(CHEAP, command=logged)) == "python run.py logger.mode=offline model=dcn mode=train trainer.max_minutes=10"
+    )
 
 
 WORDS = ["model=dcn", "clusters=h100x64", "batch=65536"]

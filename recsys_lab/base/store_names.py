@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-#: host: all rows are in the host's memory and read over the link between host and device. host_paged: the same, and what a device touches
-#: comes to it by the page, as unified memory moves it. host_cached: rows in the host's memory with a cache in device
-#: memory. disk_cached: rows are in files on a disk, with a cache in memory. disk_host_cached: the same with a cache in the host's memory,
-#: and a cache of that one in device memory.
+#: host: all rows are in the host's memory and read over the link between host and device.
+#: host_paged: the same, but what a device touches comes to it by the page, as unified memory moves it.
+#: host_cached: rows are in the host's memory, with a cache in device memory.
+#: disk_cached: rows are in files on a disk, with a cache in memory.
+#: disk_host_cached: rows are in files, with a cache in the host's memory, and a cache of that one in device memory.
 HOST, HOST_PAGED, HOST_CACHED, DISK_CACHED, DISK_HOST_CACHED = "host", "host_paged", "host_cached", "disk_cached", "disk_host_cached"
 STORES = (HOST, HOST_PAGED, HOST_CACHED, DISK_CACHED, DISK_HOST_CACHED)
 UNCACHED = (HOST, HOST_PAGED)

@@ -80,6 +80,16 @@ class Link:
     fall_per_doubling: ShareBelowOne = 0.0
     spread: ShareOfPeak = 0.15
 
+    def faster(self, times: float) -> Link:
+        """So many times the bytes a second, in every kind of collective, at the same latency."""
+        names = ("bandwidth_gb_s", "ring_gb_s", "in_network_gb_s", "line_gb_s")
+        return replace(self, **{name: gb_s * times for name in names if (gb_s := getattr(self, name)) is not None})
+
+    def later(self, times: float) -> Link:
+        """So many times each latency, at the same bandwidth."""
+        names = ("latency_us", "message_us", "start_us", "exchange_us")
+        return replace(self, **{name: us * times for name in names if (us := getattr(self, name)) is not None})
+
     def exchange_gb_s(self, peers: int) -> float:
         """Of an all-to-all in which a rank sends to so many over this link."""
         return self.bandwidth_gb_s * (1 - self.fall_per_doubling) ** math.log2(max(peers, 1))

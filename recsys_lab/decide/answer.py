@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from recsys_lab.decide.rows import Row
 from recsys_lab.decide.standing import Pair, Standings
@@ -33,7 +33,7 @@ class Winner:
     details: str = ""
     without_price: tuple[str, ...] = ()
     pairs: tuple[Pair, ...] = ()
-    clusters: dict[str, float] | None = None
+    clusters: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def words(self) -> str:
@@ -51,13 +51,15 @@ def marked(rows: Sequence[Row], trainable: bool = True) -> list[Row]:
     return [replace(row, pareto=pareto[id(row)], robust=always[row.choices]) for row in rows]
 
 
-def compared(rows: Sequence[Row], trainable: bool = True) -> list[Row]:
-    """Of `rows` that fit, those that train here; all with `trainable` False, or where none does. Of these, those with a price.
-
-    Where none has one all of them, by device-hours.
-    """
+def choosable(rows: Sequence[Row], trainable: bool = True) -> list[Row]:
+    """Of `rows` that fit, those that train here; all with `trainable` False, or where none does."""
     able = [row for row in rows if row.ms is not None and row.fits]
-    able = [row for row in able if row.trainable or not trainable] or able
+    return [row for row in able if row.trainable or not trainable] or able
+
+
+def compared(rows: Sequence[Row], trainable: bool = True) -> list[Row]:
+    """Of those that are `choosable` those with a price, by their dollars. Where none has one all of them, by device-hours."""
+    able = choosable(rows, trainable)
     return [row for row in able if row.usd_per_1e9 is not None] or able
 
 
@@ -73,9 +75,9 @@ def winner_of(rows: Sequence[Row], standings: Standings | None = None, trainable
     pairs = tuple(standings.pairs(best.name)) if standings else ()
     rivals = tuple(pair.than for pair in pairs if pair.p < TOLD_APART)
     depends = len({row.choices for row in by_profile.values()}) > 1
-    known = {id(row) for row in priced}
-    others = [row for row in rows if row.ms is not None and row.fits and id(row) not in known]
-    free = tuple(dict.fromkeys(row.cluster for row in others if row.usd_per_1e9 is None and row.cluster not in {r.cluster for r in priced}))
+    known = {row.cluster for row in priced}
+    others = [row for row in rows if row.ms is not None and row.fits and row.cluster not in known]
+    free = tuple(dict.fromkeys(row.cluster for row in others if row.usd_per_1e9 is None))
     return Winner(
         OF_SOFTWARE if depends else NOT_APART if rivals else WINNER,
         best,
@@ -85,7 +87,7 @@ def winner_of(rows: Sequence[Row], standings: Standings | None = None, trainable
         "\n".join(_details(by_profile, free, depends)),
         free,
         pairs,
-        standings.of_clusters if standings else None,
+        standings.of_clusters if standings else {},
     )
 
 

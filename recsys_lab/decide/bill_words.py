@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from recsys_lab.base.store_names import HOST, HOST_CACHED
 from recsys_lab.cluster import Cluster, Failures
+from recsys_lab.decide.answer import choosable
 from recsys_lab.decide.bill import Bill
 from recsys_lab.decide.bills import WholeRun
 from recsys_lab.decide.checkpoint import write_gb_s
@@ -36,7 +37,7 @@ def bill_table(decision: Decision) -> Table:
     """The whole run of the cheapest row of each cluster under the winner's profile, and of its spot offer."""
     run, chosen = decision.run, decision.winner.row
     assert run is not None and chosen is not None
-    best = cheapest_of_clusters([row for row in decision.rows if row.profile == chosen.profile])
+    best = cheapest_of_clusters(choosable([row for row in decision.rows if row.profile == chosen.profile], decision.trainable))
     bills = [(row, bill) for row in best for bill in (row.bill, row.spot_bill) if bill]
     bills.sort(key=lambda one: (one[1].usd is None, one[1].cost))
     paid = any(bill.usd is not None for _, bill in bills)

@@ -9,7 +9,7 @@ from typing import Any
 from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.config.overrides import overrides_from_kwargs
 from recsys_lab.data.protocol import DataSet
-from recsys_lab.decide.answer import Winner, cheapest_first, compared, marked, winner_of
+from recsys_lab.decide.answer import Winner, cheapest_first, choosable, compared, marked, winner_of
 from recsys_lab.decide.assumptions import assumptions_of, evidence_of
 from recsys_lab.decide.bill_words import assumptions
 from recsys_lab.decide.bills import WholeRun, whole_run, with_bills
@@ -38,7 +38,7 @@ class Decision:
     `sensitivity`: changes of the winner's row, the most helpful first. `sentences`: the same of FP16 communication, of towers, and of what
     would help most, and whether pipelines are unlike. `assumptions`, `evidence`: what the answer takes for granted, and rests on, by name.
     `run`: the whole run that the rows' bills are of; None where none was asked for. `of_bills`: what these take for granted, in words.
-    `target`: what meets the targets that were asked for.
+    `trainable`: whether only what trains here was to be chosen. `target`: what meets the targets that were asked for.
     """
 
     rows: list[Row]
@@ -50,6 +50,7 @@ class Decision:
     run: WholeRun | None = None
     of_bills: list[str] = field(default_factory=list)
     target: Target | None = None
+    trainable: bool = True
 
     @property
     def of_clusters(self) -> list[Row]:
@@ -78,7 +79,7 @@ class Decision:
             },
             "pairs": [asdict(pair) for pair in chosen.pairs],
             "clusters": [
-                {"cluster": row.cluster, "row": asdict(row), "p_best": (chosen.clusters or {}).get(row.cluster)} for row in self.of_clusters
+                {"cluster": row.cluster, "row": asdict(row), "p_best": chosen.clusters.get(row.cluster)} for row in self.of_clusters
             ],
             "assumptions": self.assumptions,
             "evidence": self.evidence,
@@ -130,8 +131,7 @@ def decided(question: Question, workers: int | None = None, progress: Progress |
         raise nothing_fits(priced)
     changes = changes_of(winner.row, priced, data)
     words = [*smallest_sentences(question.ranges, rows), *sentences(winner.row, changes), *_of_pipelines(priced)]
-    of_profile = [row for row in rows if row.fits and row.ms is not None and row.profile == winner.row.profile]
-    of_profile = [row for row in of_profile if row.trainable or not question.trainable] or of_profile
+    of_profile = choosable([row for row in rows if row.profile == winner.row.profile], question.trainable)
     chosen = next(one.combination for one in priced if one.combination.name == winner.row.name)
     return Decision(
         rows,
@@ -143,6 +143,7 @@ def decided(question: Question, workers: int | None = None, progress: Progress |
         run,
         assumptions(run, of_profile, clusters) if run else [],
         target_of(question.run, of_profile),
+        question.trainable,
     )
 
 

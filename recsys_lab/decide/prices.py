@@ -54,17 +54,13 @@ def price_combination(combination: Combination, data: DataSet) -> Priced:
     try:
         planned = plan_for(combination.experiment, data)
         why, memory_gb, saved_gb = why_simulated_only(planned), fullest_gb(planned), checkpoint_gb(planned.plan, planned.workload)
-        priced = [priced_row(combination, planned, profile) for profile in combination.profiles]
-        priced = [replace(row, memory_gb=memory_gb, checkpoint_gb=saved_gb) for row in priced]
-        rows = [replace(row, trainable=why is None, why_simulated_only=why) for row in priced]
-        changes = _changes(combination, planned)
+        changes, rows = _changes(combination, planned), []
+        for profile in combination.profiles:
+            row = _with_interval(priced_row(combination, planned, profile), changes.get(profile.name))
+            rows.append(replace(row, memory_gb=memory_gb, checkpoint_gb=saved_gb, trainable=why is None, why_simulated_only=why))
     except UserError as error:
         fits = not isinstance(error, PlanDoesNotFit)
         return Priced(combination, (_row(combination, combination.profiles[0], fits=fits, why_not=str(error)),))
-    for number, row in enumerate(rows):
-        if row.profile in changes and row.ms is not None:
-            interval = interval_of(changes[row.profile], row.ms)
-            rows[number] = with_interval(row, (interval.low, interval.high))
     return Priced(combination, tuple(rows), planned.plan, changes)
 
 
@@ -86,12 +82,13 @@ def why_simulated_only(planned: Planned) -> str | None:
     return None
 
 
-def with_interval(row: Row, ms_interval: tuple[float, float]) -> Row:
-    usd, ms = row.usd_per_1e9, row.ms
-    assert ms is not None
-    return replace(
-        row, ms_interval=ms_interval, usd_interval=None if usd is None else (usd * ms_interval[0] / ms, usd * ms_interval[1] / ms)
-    )
+def _with_interval(row: Row, changes: np.ndarray | None) -> Row:
+    """With the 90 % intervals of `changes`; as it is without."""
+    if changes is None or row.ms is None:
+        return row
+    interval = interval_of(changes, row.ms)
+    row = replace(row, ms_interval=(interval.low, interval.high))
+    return replace(row, usd_interval=row.cost_interval if row.usd_per_1e9 is not None else None)
 
 
 def fullest_gb(planned: Planned) -> float:

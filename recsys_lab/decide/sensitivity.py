@@ -19,7 +19,7 @@ from recsys_lab.plan.steps import MOVES
 from recsys_lab.plan.store import ON_DISK
 from recsys_lab.planning import planned_as
 from recsys_lab.simulate import Profile
-from recsys_lab.simulate.bounds import twice_disk, twice_host_link, twice_link, twice_memory
+from recsys_lab.simulate.bounds import twice_disk, twice_host_link, twice_memory
 
 #: What the sentences are about, by name.
 FP16_COMMS, FP32_COMMS, TOWERS = "FP16 communication", "FP32 communication", "DMT"
@@ -48,12 +48,12 @@ def _rows(base: Row, base_priced: Priced, priced: Sequence[Priced], data: DataSe
     if cluster.hosts > 1:
         yield (
             "twice the NIC",
-            priced_row(combination, planned, profile, replace(cluster, cross_host=twice_link(cluster.cross_host))),
+            priced_row(combination, planned, profile, replace(cluster, cross_host=cluster.cross_host.faster(2))),
             HARDWARE,
         )
     yield (
         "twice the links in a host",
-        priced_row(combination, planned, profile, replace(cluster, intra_host=twice_link(cluster.intra_host))),
+        priced_row(combination, planned, profile, replace(cluster, intra_host=cluster.intra_host.faster(2))),
         HARDWARE,
     )
     yield "twice the memory bandwidth", priced_row(combination, planned, profile, twice_memory(cluster)), HARDWARE

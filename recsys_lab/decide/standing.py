@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -36,11 +37,11 @@ class Standings:
     clusters: tuple[str, ...]
     costs: np.ndarray
 
-    @property
+    @cached_property
     def _over_cheapest(self) -> np.ndarray:
         return self.costs / self.costs.min(axis=0) - 1
 
-    @property
+    @cached_property
     def p_best(self) -> np.ndarray:
         """[combinations]. Of equal costs the first counts."""
         return np.bincount(self.costs.argmin(axis=0), minlength=len(self.names)) / self.costs.shape[1]
@@ -59,7 +60,7 @@ class Standings:
         mine, theirs = (self.costs[self.names.index(name)] for name in (one, other))
         return float((mine < theirs).mean() + (mine == theirs).mean() / 2)
 
-    @property
+    @cached_property
     def of_clusters(self) -> dict[str, float]:
         """How often each cluster has the cheapest combination, the most frequent first."""
         p = {cluster: float(self.p_best[[c == cluster for c in self.clusters]].sum()) for cluster in dict.fromkeys(self.clusters)}

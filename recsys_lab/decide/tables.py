@@ -67,7 +67,7 @@ def clusters_table(rows: Sequence[Row], winner: Winner) -> Table:
     for row in rows:
         alike = (row.usd_per_1e9 is None) == (not paid)
         ratio = f"{row.cost / best.cost:.2f}" if alike else "no price"
-        p = (winner.clusters or {}).get(row.cluster)
+        p = winner.clusters.get(row.cluster)
         what = f"{row.sharder} {row.precision}\n{row.optimizer}" + ("" if row.trainable else "\nsimulated only")
         cost = f"{row.cost:.2f}\n{_span(row.cost_interval)}" if alike else DASH
         cells.append((row.cluster, what, f"{row.ms:.2f}", cost, ratio, DASH if p is None else f"{p:.0%}"))

@@ -33,12 +33,8 @@ def verdict(best: Row, rows: Sequence[Row], standings: Standings | None) -> str:
         first = f"{best.cluster} and {rival.cluster} cannot be told apart: the cheapest is on {_shares(standings)}."
         return f"{first}\n{best.name}: {figures}\n{sure} It is cheaper than {rival.name} with {p:.0%}.\n{_measure(best, rival)}"
     where = f" The cheapest is on {best.cluster} with {standings.of_clusters[best.cluster]:.0%}." if len(standings.of_clusters) > 1 else ""
-    lines = f"{_rent(best)}: {figures}\n{sure}{where}"
-    return (
-        lines
-        if p >= SURE
-        else f"{lines}\nIt is cheaper than {rival.choices[1]} {rival.precision} {rival.optimizer} with {p:.0%}. {_measure(best, rival)}"
-    )
+    rest = "" if p >= SURE else f"\nIt is cheaper than {_plan(rival)} with {p:.0%}. {_measure(best, rival)}"
+    return f"{_rent(best)}: {figures}\n{sure}{where}{rest}"
 
 
 def unit_of(row: Row) -> str:
@@ -46,7 +42,11 @@ def unit_of(row: Row) -> str:
 
 
 def _rent(best: Row) -> str:
-    return f"Rent {best.cluster} for {best.sharder} {best.precision} {best.optimizer}"
+    return f"Rent {best.cluster} for {_plan(best)}"
+
+
+def _plan(row: Row) -> str:
+    return f"{row.sharder} {row.precision} {row.optimizer}"
 
 
 def _between(best: Row) -> str:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torchrec.sparse.jagged_tensor import JaggedTensor
 
+from recsys_lab.errors import UserError
 from recsys_lab.models.jagged import Places
 
 #: The history, and features that say more of each of its items: as long as it, and added to it.
@@ -16,6 +17,14 @@ HISTORY = ("item", "category", "time")
 TOLD = ("positive", "negative")
 #: Of those, the feature through which an item's own vector is looked up.
 ITEM = TOLD[0]
+
+
+def check_no_dense(dense_width: int) -> None:
+    """Raises UserError for dense values, which no model of sequences reads."""
+    if dense_width:
+        remedy = "use data=interactions or data=movielens; mode=simulate and mode=plan also take data=random"
+        given = f"{dense_width} dense features"
+        raise UserError("a sequence model reads no dense values", where="model", given=given, allowed="0", remedy=remedy)
 
 
 def history_of(features: Sequence[str]) -> tuple[str, ...]:

@@ -21,6 +21,11 @@ def tier_rows(placement: Placement) -> dict[str, int]:
     return rows
 
 
+def is_alone(placement: Placement) -> bool:
+    """Whether no row is on several ranks, so that the table can leave device memory."""
+    return not is_tiered(placement) and all(len(shard.ranks) == 1 for shard in placement.shards)
+
+
 def is_tiered(placement: Placement) -> bool:
     """Whether the table is placed row by row, each of its shards in a tier of its own."""
     return any(shard.tier for shard in placement.shards)

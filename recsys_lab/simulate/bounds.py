@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from recsys_lab.cluster import Cluster, Disk
-from recsys_lab.cluster.topology import Device, Link
+from recsys_lab.cluster.topology import Device
 from recsys_lab.plan.steps import Step
 from recsys_lab.plan.workload import Workload
 from recsys_lab.simulate.costs import collective_step_cost, device_step_ms, of_profile
@@ -16,21 +16,6 @@ from recsys_lab.simulate.profile import Profile
 LEAST_SAVED = 0.2
 FIXED = "latency and overhead"
 HOST_LINK, DISK = "host link", "disk"
-
-
-def twice_link(link: Link) -> Link:
-    """Twice the bytes a second, in every kind of collective, at the same latency."""
-
-    def twice(gb_s: float | None) -> float | None:
-        return None if gb_s is None else 2 * gb_s
-
-    return replace(
-        link,
-        bandwidth_gb_s=2 * link.bandwidth_gb_s,
-        ring_gb_s=twice(link.ring_gb_s),
-        in_network_gb_s=twice(link.in_network_gb_s),
-        line_gb_s=twice(link.line_gb_s),
-    )
 
 
 def twice_memory(cluster: Cluster) -> Cluster:
@@ -71,8 +56,8 @@ def twice_disk(cluster: Cluster) -> Cluster:
 TWICE: Mapping[str, Callable[[Cluster], Cluster]] = {
     "arithmetic": _twice_peaks,
     "memory bandwidth": twice_memory,
-    "links between hosts": lambda cluster: replace(cluster, cross_host=twice_link(cluster.cross_host)),
-    "links in a host": lambda cluster: replace(cluster, intra_host=twice_link(cluster.intra_host)),
+    "links between hosts": lambda cluster: replace(cluster, cross_host=cluster.cross_host.faster(2)),
+    "links in a host": lambda cluster: replace(cluster, intra_host=cluster.intra_host.faster(2)),
     HOST_LINK: twice_host_link,
     "host memory": _twice_host_memory,
     DISK: twice_disk,

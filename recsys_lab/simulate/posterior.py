@@ -25,8 +25,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from recsys_lab.cluster import Cluster
-from recsys_lab.cluster.topology import Link
+from recsys_lab.cluster import Cluster, Link
 from recsys_lab.simulate.profile import Profile
 
 #: Of each unknown, and where on either side a time is simulated, in standard deviations.
@@ -177,20 +176,8 @@ def _link(name: str, part: str) -> Change:
     """All bandwidths of a link, or all its latencies."""
 
     def change(profile: Profile, cluster: Cluster, sd: float) -> tuple[Profile, Cluster]:
-        link = getattr(cluster, name)
-        moved = (
-            _faster(link, math.exp(sd * link.spread)) if part == "bandwidth" else _later(link, math.exp(sd * OF_LATENCIES * link.spread))
-        )
+        link: Link = getattr(cluster, name)
+        moved = link.faster(math.exp(sd * link.spread)) if part == "bandwidth" else link.later(math.exp(sd * OF_LATENCIES * link.spread))
         return profile, replace(cluster, **{name: moved})  # type: ignore[arg-type]
 
     return change
-
-
-def _faster(link: Link, times: float) -> Link:
-    names = ("bandwidth_gb_s", "ring_gb_s", "in_network_gb_s", "line_gb_s")
-    return replace(link, **{name: getattr(link, name) and getattr(link, name) * times for name in names})
-
-
-def _later(link: Link, times: float) -> Link:
-    names = ("latency_us", "message_us", "start_us", "exchange_us")
-    return replace(link, **{name: getattr(link, name) and getattr(link, name) * times for name in names})

@@ -12,7 +12,7 @@ from recsys_lab.kernels.choice import why_not
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.sharding_plan import Placement
 from recsys_lab.plan.store import HOST, HOST_PAGED, LFU, ON_DISK, UNCACHED, Store
-from recsys_lab.plan.tiers import is_tiered
+from recsys_lab.plan.tiers import is_alone
 from recsys_lab.tables import Table
 
 #: Of FBGEMM's LFU, which numbers sets in 24 bits.
@@ -28,7 +28,7 @@ def check_stores(plan: ShardingPlan, device: torch.device, rule: Rule) -> None:
         if placement.store is None:
             continue
         where = f"table {placement.table}, store"
-        if is_tiered(placement) or any(len(shard.ranks) > 1 for shard in placement.shards):
+        if not is_alone(placement):
             raise UserError(
                 "a table whose rows several ranks hold alike stays in device memory",
                 where=where,

@@ -22,7 +22,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.kernels.attention import causal_silu, fuses_attention
 from recsys_lab.models.attention import Groups
 from recsys_lab.models.click_model import ClickModel, ModelInputs
-from recsys_lab.models.history import TOLD, history_of, next_item_logits, placed_rows
+from recsys_lab.models.history import TOLD, check_no_dense, history_of, next_item_logits, placed_rows
 from recsys_lab.models.hstu import HSTU
 from recsys_lab.models.jagged import Places
 from recsys_lab.models.layer_norm import LayerNorm
@@ -145,10 +145,7 @@ def _check(features: list[str], dense_width: int, objective: str) -> None:
         raise UserError(
             "no such choice", where="model.objective", given=objective, allowed="next_item", remedy="model=sequence tells clicks"
         )
-    if dense_width:
-        remedy = "use data=interactions or data=movielens; mode=simulate and mode=plan also take data=random"
-        given = f"{dense_width} dense features"
-        raise UserError("a sequence model reads no dense values", where="model", given=given, allowed="0", remedy=remedy)
+    check_no_dense(dense_width)
     if missing := [name for name in ("item", *TOLD) if name not in features]:
         given = f"data with {', '.join(features)}"
         raise UserError(f"the feature {missing[0]} is needed", where="model", given=given, remedy="use data=movielens or data=interactions")

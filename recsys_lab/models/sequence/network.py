@@ -26,7 +26,7 @@ from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor
 from recsys_lab.errors import UserError
 from recsys_lab.models.attention import CausalBlock, TargetAttention
 from recsys_lab.models.click_model import ClickModel, ModelInputs
-from recsys_lab.models.history import TOLD, history_of, next_item_logits, placed_rows
+from recsys_lab.models.history import TOLD, check_no_dense, history_of, next_item_logits, placed_rows
 from recsys_lab.models.jagged import Places
 from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import check_layers, embedding_rows, feature_names, mlp
@@ -133,10 +133,7 @@ class SequenceNetwork(ClickModel):
 
 def _check(features: list[str], dense_width: int, objective: str, attention: str) -> None:
     """UserError for choices that cannot be, and features that they cannot read."""
-    if dense_width:
-        remedy = "use data=interactions or data=movielens; mode=simulate and mode=plan also take data=random"
-        given = f"{dense_width} dense features"
-        raise UserError("a sequence model reads no dense values", where="model", given=given, allowed="0", remedy=remedy)
+    check_no_dense(dense_width)
     if objective == "click":
         return
     if attention != "transformer":

@@ -25,7 +25,7 @@ from recsys_lab.plan.sharding_plan import Placement
 from recsys_lab.plan.store import DISK_CACHED, DISK_HOST_CACHED, HOST, HOST_PAGED, ON_DISK, UNCACHED, Store
 from recsys_lab.plan.store_facts import least_share, samples_of
 from recsys_lab.plan.store_steps import PAGE_BYTES, pages_touched, record_bytes
-from recsys_lab.plan.tiers import is_tiered
+from recsys_lab.plan.tiers import is_alone
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.tables import Table
 from recsys_lab.tables.cache_hits import cache_hits
@@ -88,15 +88,10 @@ def with_share(plan: ShardingPlan, inputs: PlanInputs, store: Store, in_flight: 
 
     def leaves(table: Table, placement: Placement) -> bool:
         share = least_share(table, placement, inputs.access[table.name], samples(placement), in_flight)
-        return _can_leave(placement) and share <= store.cached_share
+        return is_alone(placement) and share <= store.cached_share
 
     placements = (replace(p, store=store) if leaves(t, p) else p for t, p in zip(plan.tables, plan.placements))
     return replace(plan, placements=tuple(placements))
-
-
-def _can_leave(placement: Placement) -> bool:
-    """Device memory: no other rank has its rows."""
-    return not is_tiered(placement) and all(len(shard.ranks) == 1 for shard in placement.shards)
 
 
 def _chosen(shards: _Shards, free: np.ndarray) -> np.ndarray:
@@ -222,7 +217,7 @@ def _menu(
     table: Table, placement: Placement, inputs: PlanInputs, kinds: Sequence[str], policy: str, in_flight: int, host_share: float
 ) -> Menu:
     stays = Menu((None,), np.zeros(1))
-    if not _can_leave(placement):
+    if not is_alone(placement):
         return stays
     samples, access = samples_of(placement, inputs.cluster.world_size, inputs.workload.batch_size), inputs.access[table.name]
     shards = sum(shard.rows > 0 for shard in placement.shards)

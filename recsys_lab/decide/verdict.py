@@ -69,10 +69,11 @@ def _rival(best: Row, rows: Sequence[Row], standings: Standings) -> Row:
 
 def _measure(best: Row, rival: Row) -> str:
     lines = "\n".join(f"  {training_command(row)}" for row in (best, rival))
-    return f"Measure these two for {MINUTES} minutes each:\n{lines}"
+    return f"Measure these two on their hosts (docs/launchers.md) for {MINUTES} minutes each:\n{lines}"
 
 
 def training_command(row: Row) -> str:
     """The line that trains what `row` simulates, for a short while."""
     trained = re.sub(r"(?<=\s)mode=\S+", "mode=train", row.command)
-    return f"{trained} trainer.max_minutes={MINUTES}"
+    batch = "" if " data.batch_size=" in trained else f" data.batch_size={row.batch}"
+    return f"{trained}{batch} trainer.max_minutes={MINUTES}"

@@ -59,7 +59,7 @@ def test_probability_and_regret_are_those_of_two_normals() -> None:
     assert winner.clusters == {"h100x64": rows[0].p_best, "a100x128": rows[1].p_best}
     shares = f"h100x64 with {rows[0].p_best:.0%}, a100x128 with {rows[1].p_best:.0%}"
     assert winner.verdict.startswith(f"h100x64 and a100x128 cannot be told apart: the cheapest is on {shares}.")
-    assert "Measure these two for 10 minutes each:\n" in winner.verdict
+    assert "\nMeasure these two on their hosts (docs/launchers.md) for 10 minutes each:\n" in winner.verdict
 
 
 def test_what_both_share_leaves_their_order_as_it_is() -> None:
@@ -123,12 +123,12 @@ def test_what_has_no_figures_is_a_sentence_a_sharder() -> None:
 
 
 def test_the_line_that_measures_trains_what_was_simulated() -> None:
-    command = "python run.py model=dcn mode=simulate cluster=h100x64 sharder=dmt"
-    assert training_command(replace(CHEAP, command=command)) == command.replace("simulate", "train") + " trainer.max_minutes=10"
+    command, rest = "python run.py model=dcn mode=simulate cluster=h100x64 sharder=dmt", " data.batch_size=65536 trainer.max_minutes=10"
+    assert training_command(replace(CHEAP, command=command)) == command.replace("simulate", "train") + rest
     logged = "python run.py logger.mode=offline model=dcn mode=simulate"
-    assert (
-        training_command(replace(CHEAP, command=logged)) == "python run.py logger.mode=offline model=dcn mode=train trainer.max_minutes=10"
-    )
+    assert training_command(replace(CHEAP, command=logged)) == f"python run.py logger.mode=offline model=dcn mode=train{rest}"
+    here = "python run.py mode=simulate cluster=local data.batch_size=65536"
+    assert training_command(replace(CHEAP, command=here)).count("data.batch_size") == 1
 
 
 WORDS = ["model=dcn", "clusters=h100x64", "batch=65536"]

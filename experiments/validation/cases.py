@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from experiments.validation import hybrid, mlperf
@@ -12,12 +12,13 @@ from experiments.validation.fit import Point, Setting
 from experiments.validation.models import Model, model, published
 from recsys_lab.cluster import Cluster
 from recsys_lab.config.choices import built
-from recsys_lab.plan import Placement, Shard, ShardingPlan, Steps, Workload
+from recsys_lab.plan import Placement, Shard, ShardingPlan, Step, Steps, Workload
 from recsys_lab.plan.lower import lower
 from recsys_lab.precision import Precision
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.torchrec import TorchRec
 from recsys_lab.simulate import Profile
+from recsys_lab.simulate.posterior import RANKS_OF_HOST
 from recsys_lab.simulate.timeline import place
 
 #: Of MLPerf's one-hot DLRM; Adagrad elsewhere.
@@ -32,20 +33,35 @@ FRAMEWORKS = ("hugectr", "nvidia_pytorch", "torchrec", "distributed_embeddings",
 ROOM_GB = 1000.0
 #: Tables of a tuned submission with fewer rows may be on every rank.
 SMALL_ROWS = 100_000
-#: Of the hosts that tuned plans are for; a rack has more.
-RANKS_OF_HOST = 8
+
+
+#: What of an iteration was timed. A host waits for nothing where a kernel alone was.
+PARTS: dict[str, Callable[[Step], bool]] = {
+    "iteration": lambda step: True,
+    "evaluation": lambda step: step.phase in ("input", "forward"),
+    "lookup": lambda step: step.kind == "lookup",
+    "update": lambda step: step.kind == "update" and step.phase == "backward",
+}
+KERNELS = ("lookup", "update")
 
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """What is simulated of a point. Points that differ in their submitter only share one."""
+    """What is simulated of a point. Points that differ in their submitter only share one.
+
+    `steps`: what was timed of them. `of_profile`: the software as it was run.
+    """
 
     cluster: Cluster
     steps: Steps
     workload: Workload
+    of_profile: Callable[[Profile], Profile] = lambda profile: profile
+
+    def time_ms(self, profile: Profile, cluster: Cluster) -> float:
+        return float(place(self.steps, cluster, self.of_profile(profile), self.workload).ends.max())
 
     def simulated_ms(self, profile: Profile) -> float:
-        return _simulated_ms(self, repr(profile), lambda: float(place(self.steps, self.cluster, profile, self.workload).ends.max()))
+        return _simulated_ms(self, repr(profile), lambda: self.time_ms(profile, self.cluster))
 
 
 @dataclass(frozen=True)
@@ -57,6 +73,7 @@ class Case:
     ms: float
     system: System
     setting: Setting
+    together: str = ""
 
     @property
     def cluster(self) -> Cluster:
@@ -64,10 +81,9 @@ class Case:
 
     @property
     def point(self) -> Point[Profile]:
-        where = self.cluster
-        return Point(
-            self.software, self.what, self.ms, self.system.simulated_ms, family=where.device.name, hosts=where.hosts, setting=self.setting
-        )
+        own = self.system
+        figures = (self.software, self.what, self.ms, own.simulated_ms)
+        return Point(*figures, cluster=own.cluster, time_ms=own.time_ms, setting=self.setting, together=self.together)
 
     def simulated_ms(self, profile: Profile) -> float:
         return self.system.simulated_ms(profile)
@@ -100,37 +116,55 @@ def of_row(row: mlperf.Row) -> Case:
     else:
         precision, planner = "mixed", "hybrid" if row.hybrid else "tuned"
     made = system(row.model, mlperf.cluster_of(row), row.batch, precision, planner)
-    who = f"{row.software}, {row.round} {row.submitter}, {made.cluster.device.name}"
-    return Case(row.software, row.what, row.ms, made, _setting(who, row.model, planner, precision, made.cluster, row.batch))
+    return Case(row.software, row.what, row.ms, made, _setting(row.software, row.model, planner, precision, made.cluster, row.batch))
 
 
 def _case(software: str, point: dict[str, Any]) -> Case:
     cluster = built("cluster", point["cluster"]).reshaped(point["hosts"], point["ranks"])
     if "network" in point:
         cluster = replace(cluster, cross_host=mlperf.link(point["network"]))
-    planner = point.get("planner", "torchrec")
-    made = system(point["model"], cluster, point["batch"], point["precision"], planner)
-    setting = _setting(f"{software}, {cluster.device.name}", point["model"], planner, point["precision"], cluster, point["batch"])
-    return Case(software, point["what"], point["ms"], made, setting)
+    planner, part = point.get("planner", "torchrec"), point.get("part", "iteration")
+    made = system(point["model"], cluster, point["batch"], point["precision"], planner, point.get("optimizer"), point.get("most_rows"))
+    if {"part", "products", "pipelined"} & set(point):
+        steps = tuple(replace(step, after=()) if part in KERNELS else step for step in made.steps.steps if PARTS[part](step))
+        as_run = partial(_as_run, products=point.get("products", "tf32"), pipelined=point.get("pipelined", False), part=part)
+        made = System(cluster, replace(made.steps, steps=steps), made.workload, as_run)
+    precision = f"{point['precision']}, {point.get('products', 'tf32')}"
+    setting = _setting(f"{software}, {part}", point["model"], planner, precision, cluster, point["batch"])
+    return Case(software, point["what"], point["ms"], made, setting, point.get("together", ""))
+
+
+def _as_run(profile: Profile, products: str, pipelined: bool, part: str) -> Profile:
+    """`products`: where FP32 is multiplied, in "tf32" or on "fp32" cores."""
+    if part in KERNELS:
+        profile = replace(profile, iteration_overhead_ms=0.0, launch_overhead_us=0.0)
+    peaks = profile.peak_of_format | {"fp32": products}
+    return replace(profile.pipelined if pipelined else profile, peak_of_format=peaks)
 
 
 def _setting(system: str, model: str, planner: str, precision: str, cluster: Cluster, batch: int) -> Setting:
-    return Setting(system, model, planner, precision, (cluster.hosts, cluster.ranks_per_host), batch)
+    scale, hardware = (cluster.hosts, cluster.ranks_per_host), f"{cluster.device.name}, {cluster.intra_host.name}"
+    return Setting(system, model, planner, precision, scale, batch, hardware)
 
 
 _SYSTEMS: dict[str, System] = {}
 
 
-def system(name: str, cluster: Cluster, batch: int, precision: str, planner: str) -> System:
-    """Planned and lowered once. `precision`: of `PRECISIONS`; `planner`: hybrid, or of `PLANNERS`; `batch` of all ranks."""
-    key = repr((name, cluster, batch, precision, planner))
+def system(
+    name: str, cluster: Cluster, batch: int, precision: str, planner: str, optimizer: str | None = None, most_rows: int | None = None
+) -> System:
+    """Planned and lowered once. `precision`: of `PRECISIONS`; `planner`: hybrid, or of `PLANNERS`; `batch` of all ranks.
+
+    `optimizer`: None: the model's usual one. `most_rows`: of each table.
+    """
+    key = repr((name, cluster, batch, precision, planner, optimizer, most_rows))
     if key not in _SYSTEMS:
-        found = model(name)
-        work = found.workload(max(batch // cluster.world_size, 1), OPTIMIZERS.get(name, "adagrad"))
+        found = model(name, most_rows)
+        work = found.workload(max(batch // cluster.world_size, 1), optimizer or OPTIMIZERS.get(name, "adagrad"))
         if planner == "hybrid":
             steps = hybrid.steps_of(found, cluster, PRECISIONS[precision], work)
         else:
-            steps = lower(_plan(name, planner, precision, cluster, work.batch_size), found.access, PRECISIONS[precision], work)
+            steps = lower(_plan(found, name, planner, precision, cluster, work.batch_size), found.access, PRECISIONS[precision], work)
         _SYSTEMS[key] = System(cluster, steps, work)
     return _SYSTEMS[key]
 
@@ -138,11 +172,11 @@ def system(name: str, cluster: Cluster, batch: int, precision: str, planner: str
 _PLANS: dict[tuple, ShardingPlan] = {}
 
 
-def _plan(name: str, planner: str, precision: str, cluster: Cluster, batch_size: int) -> ShardingPlan:
+def _plan(found: Model, name: str, planner: str, precision: str, cluster: Cluster, batch_size: int) -> ShardingPlan:
     key = (name, planner, precision, cluster.device, cluster.intra_host, cluster.hosts, cluster.ranks_per_host, batch_size)
     key = tuple(map(repr, key))
     if key not in _PLANS:
-        _PLANS[key] = PLANNERS[planner](model(name), roomy(cluster), PRECISIONS[precision], model(name).workload(batch_size))
+        _PLANS[key] = PLANNERS[planner](found, roomy(cluster), PRECISIONS[precision], found.workload(batch_size))
     return _PLANS[key]
 
 
@@ -192,4 +226,10 @@ def dealt(found: Model, cluster: Cluster, precision: Precision, work: Workload) 
     return ShardingPlan("dealt", cluster.hosts, cluster.ranks_per_host, found.tables, tuple(placed[t.name] for t in found.tables))
 
 
-PLANNERS = {"torchrec": _by_torchrec, "tuned": _tuned, "whole_tables": whole_tables, "dealt": dealt}
+PLANNERS = {
+    "torchrec": _by_torchrec,
+    "tuned": _tuned,
+    "whole_tables": whole_tables,
+    "only_whole_tables": only_whole_tables,
+    "dealt": dealt,
+}

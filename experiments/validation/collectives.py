@@ -8,7 +8,7 @@ from functools import partial
 
 from experiments.flexshard.models import MODELS
 from experiments.flexshard.times import SHARDINGS, Volumes, by_links, published_times, published_volumes
-from experiments.validation.fit import Found, Point, validate
+from experiments.validation.fit import Fits, Found, Point, validate
 from experiments.validation.models import published
 from recsys_lab.cluster import Cluster
 from recsys_lab.config.choices import built
@@ -29,13 +29,13 @@ TIMES = {
 def found() -> list[Found]:
     """Of FlexShard's table 6, with a fit of the links without each point; and of the others, to which nothing of a cluster is fitted."""
     cluster = built("cluster", "a100x32")
-    fits = validate(_flexshard(), cluster, FITTED, [_value(cluster, name) for name in FITTED], _with_links)
-    return [*fits, *validate(points(), None, (), ())]
+    fits = Fits.of(_flexshard(), cluster, FITTED, [_value(cluster, name) for name in FITTED], _with_links)
+    return [*validate(fits), *validate(Fits.of(points(), None))]
 
 
 def on_file() -> list[Found]:
     """FlexShard's alone, by the cluster as it is on file."""
-    return validate(_flexshard(), built("cluster", "a100x32"), (), ())
+    return validate(Fits.of(_flexshard(), built("cluster", "a100x32")))
 
 
 def points() -> list[Point]:

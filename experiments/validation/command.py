@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from experiments.validation import collectives, cpu, dmt, local, mlperf, neo, picture, ratios
+from experiments.validation import collectives, cpu, dmt, local, mlperf, neo, picture, placements, ratios
 from experiments.validation.cases import FRAMEWORKS, cases, of_row
-from experiments.validation.fit import KINDS, PROTOCOLS, Found, Point, fit, line_at, of_systems, spread, validate, with_figures
-from experiments.validation.intervals import coverage, errors_outside, of_outside, typical
+from experiments.validation.fit import KINDS, Fits, Found, Point, fit, of_systems, spread, systems_of, validate, with_figures
+from experiments.validation.intervals import OF_DEVICES, OF_HOSTS, PROTOCOLS, coverage, errors_without, intervals, of_submitters, typical
 from experiments.validation.models import published
 from experiments.validation.order import orders
 from recsys_lab.base.arguments import parser
@@ -31,13 +31,6 @@ from recsys_lab.report.terminal import console, print_table
 from recsys_lab.simulate import Profile
 
 SOFTWARE = (*FRAMEWORKS, "cpu", "neo", "dmt")
-#: Devices that came after those that a fit to earlier generations has.
-LATER = ("H200", "GH200", "B200", "GB200", "B300")
-LEFT_OUT: dict[str, Callable[[Point[Profile]], bool]] = {
-    "family": lambda point: True,
-    "scale": lambda point: point.hosts > 1,
-    "generation": lambda point: point.family.startswith(LATER),
-}
 #: Groups whose profile has another name.
 PROFILES = {"dmt": "torchrec"}
 
@@ -71,18 +64,26 @@ def main(argv: list[str]) -> int:
     file = None if given.picture is None else picture.out(given.picture)
     chosen = [name for name in SOFTWARE if given.only in (None, name)]
     if given.fit:
-        print(json.dumps(fits([name for name in chosen if published()[name].fitted]), indent=2))
+        print(json.dumps(for_yaml([name for name in chosen if published()[name].fitted]), indent=2))
         return 0
     found: list[Found] = []
+    pairs: list[ratios.Pair] = []
+    choices: list[ratios.Choice] = []
     with Progress(len(chosen), "validate", "profiles") as shown:
         for name in chosen:
-            found += of_software(name)
+            fits = fits_of(name)
+            found += validate(fits, PROTOCOLS)
+            pairs += ratios.pairs_of_fits(fits, fits.on_file)
+            choices += ratios.choices_of_fits(fits)
             shown.update(1)
+    if "torchrec" in chosen:
+        pairs += placements.pairs()
+        choices.append(placements.choice())
     if given.only in (None, "collectives"):
         found += collectives.found()
     if file is not None:
         picture.draw(found, file)
-    _print(found, given.json)
+    _print(found, pairs + ratios.pairs_of_ratios(found), choices, given.json)
     return 0
 
 
@@ -95,8 +96,8 @@ def _check_together(given: argparse.Namespace) -> None:
                 raise UserError(f"it has no effect beside {alone}", where=other, remedy="drop one of the two")
 
 
-def _print(found: Sequence[Found], as_json: bool) -> None:
-    made = summary(found)
+def _print(found: Sequence[Found], pairs: Sequence[ratios.Pair], choices: Sequence[ratios.Choice], as_json: bool) -> None:
+    made = summary(found, pairs, choices)
     if as_json:
         print(json.dumps(made, indent=2))
     else:
@@ -108,8 +109,8 @@ def _rows(path: Path, as_json: bool) -> int:
     found = []
     for row in mlperf.rows(path):
         case = of_row(row)
-        found += validate([replace(case.point, fitted=False)], built("profile", case.software), (), ())
-    _print(found, as_json)
+        found += validate(Fits.of([case.point], built("profile", case.software)))
+    _print(found, [], [], as_json)
     return 0
 
 
@@ -134,38 +135,35 @@ def points_of(name: str) -> list[Point[Profile]]:
     return [case.point for case in cases(name)]
 
 
-def of_software(name: str) -> list[Found]:
-    profile, names = built("profile", PROFILES.get(name, name)), list(published()[name].fitted)
-    return validate(points_of(name), profile, names, [getattr(profile, n) for n in names], left_out=LEFT_OUT)
+def fits_of(name: str, profile: Profile | None = None) -> Fits[Profile]:
+    """Of a profile's points, from the figures of `profile`; None: those on file."""
+    given, names = profile or built("profile", PROFILES.get(name, name)), list(published()[name].fitted)
+    return Fits.of(points_of(name), given, names, [getattr(given, n) for n in names])
 
 
-def fits(names: Sequence[str]) -> dict[str, dict[str, object]]:
+def for_yaml(names: Sequence[str]) -> dict[str, dict[str, object]]:
     """What goes into the profiles' YAMLs. A profile that nothing on several hosts was fitted to has the error of all others there."""
     made = {name: fitted(name) for name in names}
-    hosts = [error for _, found in made.values() for error in errors_outside(found, hosts=True)]
+    several = [error for _, found in made.values() for error in errors_without(found, OF_HOSTS, hosts=2)]
     for figures, found in made.values():
-        if hosts and not errors_outside(found, hosts=True):
+        if hosts := errors_without(found, OF_HOSTS, hosts=2) or several:
             figures["relative_error_hosts"] = typical(hosts)
     return {name: figures for name, (figures, _) in made.items()}
 
 
 def fitted(name: str) -> tuple[dict[str, object], list[Found]]:
-    """Figures fitted to all points of a profile, the points, their systems, and the errors of predictions; and what was predicted."""
+    """Figures fitted to all systems of a profile, the points, their systems, and the errors of predictions; and what was predicted."""
     profile, names, points = built("profile", name), list(published()[name].fitted), points_of(name)
-    figures = fit(points, profile, names, [getattr(profile, n) for n in names], with_figures)
-    found = validate(points, replace(profile, **figures), names, list(figures.values()), left_out=LEFT_OUT)
-    systems: dict[str, int] = {}
-    for point in points:
-        if point.family:
-            systems[point.family] = max(systems.get(point.family, 0), point.hosts)
-    within = [point.left_out_error for point in found]
-    outside = {"outside": errors_outside(found, hosts=False), "hosts": errors_outside(found, hosts=True)}
+    figures = fit(of_systems(points), profile, names, [getattr(profile, n) for n in names], with_figures)
+    fits = fits_of(name, replace(profile, **figures))
+    found = validate(fits, PROTOCOLS)
     made = {
         **{n: float(f"{value:.3g}") for n, value in figures.items()},
-        "spread": spread(line_at(of_systems(points), replace(profile, **figures), names, list(figures.values()), with_figures), names),
-        "relative_error": typical(within),
-        **{f"relative_error_{kind}": of_outside(errors, within) for kind, errors in outside.items() if errors},
-        "fitted_systems": systems,
+        "spread": spread(fits.line, names) if fits.line is not None else [],
+        "relative_error": typical(errors_without(found, ("system",))),
+        "relative_error_outside": typical(errors_without(found, OF_DEVICES)),
+        **({"tuning_hosts": apart} if (apart := of_submitters(found, hosts=2)) else {}),
+        "fitted_systems": systems_of(points),
         "fitted_on": {point.what: point.published for point in points},
     }
     return made, found
@@ -176,8 +174,8 @@ def mean(values: Iterable[float]) -> float:
     return sum(listed) / len(listed)
 
 
-def _outside_mape(found: Sequence[Found], protocol: str) -> float | None:
-    errors = [abs(point.outside_error(protocol)) for point in found if protocol in point.outside]
+def _mape_without(found: Sequence[Found], protocol: str) -> float | None:
+    errors = [abs(point.error_without(protocol)) for point in found if protocol in point.predictions]
     return 100 * mean(errors) if errors else None
 
 
@@ -186,19 +184,22 @@ def _mape(found: Sequence[Found], *, left_out: bool = False) -> float | None:
     return 100 * mean(abs(p.left_out_error if left_out else p.error) for p in found) if found else None
 
 
-def summary(found: Sequence[Found]) -> dict[str, object]:
-    """The figures of the whole: mean absolute percentage errors of times, of everything, by kind and by group, and whether sharders come in
-    their published order.
+def summary(found: Sequence[Found], pairs: Sequence[ratios.Pair] = (), choices: Sequence[ratios.Choice] = ()) -> dict[str, object]:
+    """The figures of the whole: mean absolute percentage errors of times, of everything, by kind and by group, each system once; what
+    intervals hold; how often the faster run is picked; and whether sharders come in their published order.
     """
     by_group = {group: [point for point in found if point.group == group] for group in dict.fromkeys(point.group for point in found)}
     profiles = {name: built("profile", PROFILES.get(name, name)) for name in SOFTWARE if name in by_group}
-    order, covered = orders(found), coverage(found, profiles)
+    order, own_intervals = orders(found), intervals(found, profiles)
+    covered = coverage(found, own_intervals)
+    told = ratios.summary(pairs, choices)
     by_kind = {kind: [point for point in found if point.kind == kind] for kind in KINDS}
     return {
         "open_mape": _mape(by_kind["time"]),
         "leave_one_out_mape": _mape(by_kind["time"], left_out=True),
-        **{f"leave_{name}_out_mape": _outside_mape(by_kind["time"], name) for name in PROTOCOLS},
-        "interval_coverage": covered["all"],
+        "runs": sum(len(point.runs) for point in by_kind["time"]),
+        **{f"leave_{name}_out_mape": _mape_without(by_kind["time"], name) for name in PROTOCOLS},
+        "interval_coverage": covered["left_out_whole"] if covered["left_out_whole"] is not None else covered["file"],
         "coverage": covered,
         "all_mape": _mape(found),
         "all_leave_one_out_mape": _mape(found, left_out=True),
@@ -216,30 +217,37 @@ def summary(found: Sequence[Found]) -> dict[str, object]:
                 "points": len(points),
                 "mape": _mape(points),
                 "leave_one_out_mape": _mape(points, left_out=True),
-                **{f"leave_{name}_out_mape": _outside_mape(points, name) for name in PROTOCOLS},
+                **{f"leave_{name}_out_mape": _mape_without(points, name) for name in PROTOCOLS},
                 "time_mape": _mape([point for point in points if point.kind == "time"]),
                 "fitted": list(published()[group].fitted) if group in SOFTWARE else list(collectives.FITTED) * (group == "flexshard"),
             }
             for group, points in by_group.items()
         },
         "orders": {"right": sum(right for _, right in order), "of": len(order), "wrong": [what for what, right in order if not right]},
-        "ratios": ratios.summary(found),
+        **{
+            key: value
+            for key, value in told.items()
+            if key in ("pick_best_rate", "brier", "log_score", "reliability", "pairs_with_probability")
+        },
+        "ratios": told,
         "points": [
             {
                 "group": point.group,
                 "what": point.what,
                 "kind": point.kind,
-                "unit": point.unit,
+                "unit": point.point.unit,
+                "runs": point.runs,
                 "published": point.published,
                 "simulated": point.simulated,
                 "error": point.error,
                 "left_out": point.left_out,
                 "left_out_error": point.left_out_error,
-                "outside": point.outside,
+                "outside": {name: by.simulated for name, by in point.predictions.items()},
                 "fitted": point.fitted,
                 "holds": point.holds,
+                "interval": {name: [one.low, one.high] for name, one in own.items()},
             }
-            for point in found
+            for point, own in zip(found, own_intervals)
         ],
     }
 
@@ -250,9 +258,9 @@ def _show(found: Sequence[Found], made: dict) -> None:
         rows = [
             (
                 p.what,
-                f"{'at least ' if p.bound else ''}{p.published:.4g}",
-                f"{p.simulated:.4g} {p.unit}",
-                ("kept, " if p.holds else "broken, ") * p.bound + percent(p.error),
+                f"{'at least ' if p.point.bound else ''}{p.published:.4g}",
+                f"{p.simulated:.4g} {p.point.unit}",
+                ("kept, " if p.holds else "broken, ") * p.point.bound + percent(p.error),
                 percent(p.left_out_error) if p.fitted else "–",
             )
             for p in found
@@ -270,8 +278,13 @@ def _show(found: Sequence[Found], made: dict) -> None:
     for name in PROTOCOLS:
         if (of := made[f"leave_{name}_out_mape"]) is not None:
             print(f"times predicted without their {name}: mean error {of:.1f} %")
-    if made["interval_coverage"] is not None:
-        print(f"90 % intervals hold {made['interval_coverage']:.0%} of the {made['coverage']['of']} predictions of left-out times")
+    held = made["coverage"]
+    if held["left_out_whole"] is not None:
+        print(f"90 % intervals hold {held['left_out_whole']:.0%} of {held['of_left_out_whole']} systems of which a fit had", end=" ")
+        print(f"no board, network or scale. They reach to {held['width_left_out_whole']:.2f} times their lower end,", end=" ")
+        print(f"on fitted systems to {held['width_fitted']:.2f}.")
+    elif held["file"] is not None:
+        print(f"90 % intervals hold {held['file']:.0%} of these runs")
     if made["ratios"]["pairs"]:
         print(ratios.line(made["ratios"]))
     print(f"all {len(found)} points: mean error {made['all_mape']:.1f} %, predicted {made['all_leave_one_out_mape']:.1f} %;", end=" ")

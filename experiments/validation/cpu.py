@@ -24,24 +24,11 @@ def points() -> list[Point[Profile]]:
         run = dict(given)
         if "base" in given:
             times_faster = speed_up(run, run | dict(given.base))
-            found.append(Point("cpu", given.what, given.times, times_faster, unit="times", change="scale", **_where(run)))
+            found.append(Point("cpu", given.what, given.times, times_faster, unit="times", change="scale", cluster=_system(run).cluster))
         else:
-            found.append(
-                Point(
-                    "cpu",
-                    given.what,
-                    given.ms,
-                    system_of(given.model, given.cluster, given.sockets, given.batch).simulated_ms,
-                    **_where(run),
-                )
-            )
+            own = system_of(given.model, given.cluster, given.sockets, given.batch)
+            found.append(Point("cpu", given.what, given.ms, own.simulated_ms, cluster=own.cluster, time_ms=own.time_ms))
     return found + [case.point for case in cases("cpu")]
-
-
-def _where(run: dict[str, Any]) -> dict[str, Any]:
-    """The family and the hosts of a run."""
-    cluster = _system(run).cluster
-    return {"family": cluster.device.name, "hosts": cluster.hosts}
 
 
 def speed_up(run: dict[str, Any], base: dict[str, Any]) -> Callable[[Profile], float]:

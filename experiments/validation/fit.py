@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 import numpy as np
 from scipy.optimize import least_squares
 from scipy.stats import t as students
+
+from recsys_lab.cluster import Cluster
+from recsys_lab.simulate.posterior import hosts_seen
 
 Software = TypeVar("Software")  # a Profile, or a Cluster
 #: What a figure can plausibly be; shares of a peak are at most 1.
@@ -33,19 +36,20 @@ STEP, ROUNDS = 1e-3, 4
 #: Of published figures. A time is an iteration's or a collective's ms. A ratio is how often one time goes into another, or percent of
 #: linear scaling. A bound is a time that the source bounds from below and does not tell.
 KINDS = ("time", "ratio", "bound")
-#: What is left out of a fit, beside single points: a family of systems, all with more than one host, or all later generations.
-PROTOCOLS = ("family", "scale", "generation")
 #: Standard deviation of the logarithm of a figure before any point is seen: a factor of e, either way, is two of them.
 PRIOR = 0.5
 #: What two runs of one system and model may differ in, to be held against each other.
-CHANGES = ("sharding", "precision", "scale")
+CHANGES = ("sharding", "precision", "scale", "hardware")
 #: Units of which a ratio of 1 has so many.
 ONE = {"%": 100.0}
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a published time is of. `system`: software, device and who measured; `scale`: hosts and ranks of each; `batch` of all ranks."""
+    """What a published time is of. `system`: the software; `hardware`: devices and links; `scale`: hosts and ranks of each.
+
+    `batch`: samples of all ranks.
+    """
 
     system: str
     model: str
@@ -53,9 +57,10 @@ class Setting:
     precision: str = ""
     scale: tuple[int, int] = (1, 1)
     batch: int = 1
+    hardware: str = ""
 
     def change_to(self, other: Setting) -> str | None:
-        """The one of `CHANGES` in which `other` differs; None where it is none or several, or the system is another.
+        """The one of `CHANGES` in which `other` differs; None where it is none or several, or the software or the model is another.
 
         The batch is the same. Of another scale it may grow as much as the ranks do (weak scaling).
         """
@@ -72,9 +77,16 @@ class Setting:
 
 @dataclass(frozen=True)
 class Point(Generic[Software]):
-    """A published figure, and what the simulator makes of it with given software. `fitted`: whether a fit may use it. `bound`: the source
-    says no more than that the time is at least this. `family`: its device; `hosts`: how many. `setting`: of a time that others of the
-    same system can be held against; `change`: one of `CHANGES`, of a published ratio.
+    """A published figure, and what the simulator makes of it with given software.
+
+    Attributes:
+        fitted: whether a fit may use it.
+        bound: the source says no more than that the time is at least this.
+        cluster: of an iteration, with `time_ms`: what it takes by any software on any cluster.
+        setting: of a time that others of the same system can be held against.
+        change: one of `CHANGES`, of a published ratio.
+        together: points of one name are one benchmark. None of them is predicted by a fit to another.
+        runs: the published times of near copies, whose mean `published` is.
     """
 
     group: str
@@ -84,45 +96,73 @@ class Point(Generic[Software]):
     unit: str = "ms"
     fitted: bool = True
     bound: bool = False
-    family: str = ""
-    hosts: int = 1
+    cluster: Cluster | None = None
+    time_ms: Callable[[Software, Cluster], float] | None = None
     setting: Setting | None = None
     change: str = ""
+    together: str = ""
+    runs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
-class Found:
-    """A point with its errors: by the figures on file, and by a fit to the other points (the same where nothing was fitted to it).
+class Prediction:
+    """By a fit that had nothing of some points. `systems`: the devices that it had, each with the most hosts."""
 
-    `outside`: the same by fits that had nothing of its family, of its scale or of its generation.
+    simulated: float
+    systems: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Found(Generic[Software]):
+    """A point by the figures on file, and by fits that had nothing of it: by protocol, one of `command.PROTOCOLS`.
+
+    A point that nothing was fitted to has no prediction; its figures on file are one.
     """
 
-    group: str
-    what: str
-    published: float
+    point: Point[Software]
     simulated: float
-    left_out: float
-    unit: str
-    fitted: bool
-    bound: bool = False
-    outside: dict[str, float] = field(default_factory=dict)
-    setting: Setting | None = None
-    change: str = ""
+    predictions: dict[str, Prediction] = field(default_factory=dict)
+
+    @property
+    def group(self) -> str:
+        return self.point.group
+
+    @property
+    def what(self) -> str:
+        return self.point.what
+
+    @property
+    def published(self) -> float:
+        return self.point.published
+
+    @property
+    def fitted(self) -> bool:
+        return "system" in self.predictions
+
+    @property
+    def left_out(self) -> float:
+        """By a fit without its system."""
+        return self.predictions["system"].simulated if self.fitted else self.simulated
+
+    @property
+    def runs(self) -> tuple[float, ...]:
+        """The published times of all near copies."""
+        return self.point.runs or (self.published,)
 
     @property
     def one(self) -> float:
         """A ratio of 1 in the point's unit."""
-        return ONE.get(self.unit, 1.0)
+        return ONE.get(self.point.unit, 1.0)
 
     @property
     def kind(self) -> str:
         """One of `KINDS`."""
-        return "bound" if self.bound else "time" if self.unit == "ms" else "ratio"
+        return "bound" if self.point.bound else "time" if self.point.unit == "ms" else "ratio"
 
     @property
     def holds(self) -> bool | None:
         """Whether a bound is kept; None of what is none."""
-        return self.simulated >= self.published if self.bound else None
+        return self.simulated >= self.published if self.point.bound else None
 
     @property
     def error(self) -> float:
@@ -132,8 +172,8 @@ class Found:
     def left_out_error(self) -> float:
         return self.left_out / self.published - 1
 
-    def outside_error(self, protocol: str) -> float:
-        return self.outside[protocol] / self.published - 1
+    def error_without(self, protocol: str) -> float:
+        return self.predictions[protocol].simulated / self.published - 1
 
 
 Change = Callable[[Software, dict[str, float]], Software]
@@ -221,55 +261,79 @@ def of_systems(points: Sequence[Point[Software]]) -> list[Point[Software]]:
     alike: dict[Callable[[Software], float], list[Point[Software]]] = {}
     for point in points:
         alike.setdefault(point.simulate, []).append(point)
-    return [replace(own[0], published=math.exp(np.mean([math.log(point.published) for point in own]))) for own in alike.values()]
+    return [_one_of(own) for own in alike.values()]
 
 
-def validate(
-    points: Sequence[Point[Software]],
-    on_file: Software,
-    names: Sequence[str],
-    values: Sequence[float],
-    change: Change = with_figures,
-    left_out: dict[str, Callable[[Point[Software]], bool]] | None = None,
-) -> list[Found]:
-    """Every point by the figures on file, by a fit of `names` without it, and by fits without those that `left_out` tells, by protocol.
+def _one_of(own: Sequence[Point[Software]]) -> Point[Software]:
+    if len(own) == 1:
+        return own[0]
+    runs = tuple(point.published for point in own)
+    what = f"{own[0].what} and {len(own) - 1} more, {min(runs):.4g} to {max(runs):.4g}"
+    return replace(own[0], what=what, published=math.exp(np.mean(np.log(runs))), runs=runs)
 
-    A fit without one point follows the straight line at the figures on file; its time is simulated with what the line gives.
+
+#: What is left out with a point: all with the same key. None: the protocol does not leave the point out.
+Key = Callable[[Point[Software]], Hashable | None]
+
+
+@dataclass(frozen=True)
+class Fits(Generic[Software]):
+    """Fits of the figures `names` to `points`, of which each is a system, without some of them.
+
+    A fit follows the straight line at the figures on file. It needs as many systems as figures.
     """
-    usable = [number for number, point in enumerate(points) if point.fitted] if names else []
-    line = line_at([points[n] for n in usable], on_file, names, values, change) if usable else None
-    outside = _outside([points[n] for n in usable], on_file, names, values, change, left_out or {})
-    found = []
-    for number, point in enumerate(points):
-        simulated = without = point.simulate(on_file)
-        if line is not None and number in usable:
-            others = [place for place, n in enumerate(usable) if n != number]
-            without = point.simulate(change(on_file, dict(zip(names, map(float, line.fitted(others, names))))))
-        fields = (point.group, point.what, point.published, simulated, without, point.unit, number in usable, point.bound)
-        found.append(Found(*fields, outside=outside.get(point.what, {}), setting=point.setting, change=point.change))
-    return found
+
+    points: list[Point[Software]]
+    on_file: Software
+    names: Sequence[str]
+    change: Change
+    line: Line | None
+
+    @staticmethod
+    def of(
+        points: Sequence[Point[Software]],
+        on_file: Software,
+        names: Sequence[str] = (),
+        values: Sequence[float] = (),
+        change: Change = with_figures,
+    ) -> Fits[Software]:
+        systems = of_systems(points)
+        fitted = [point for point in systems if point.fitted]
+        return Fits(systems, on_file, names, change, line_at(fitted, on_file, names, values, change) if names and fitted else None)
+
+    def without(self, out: Collection[str]) -> tuple[Software, dict[str, int]] | None:
+        """The software by the points of other names, and their systems. None where they are too few, or nothing is fitted."""
+        fitted = [point for point in self.points if point.fitted]
+        rest = [place for place, point in enumerate(fitted) if point.what not in out]
+        if self.line is None or len(rest) < len(self.names):
+            return None
+        figures = dict(zip(self.names, map(float, self.line.fitted(rest, self.names))))
+        return self.change(self.on_file, figures), systems_of([fitted[place] for place in rest])
 
 
-def _outside(
-    points: Sequence[Point[Software]],
-    on_file: Software,
-    names: Sequence[str],
-    values: Sequence[float],
-    change: Change,
-    left_out: dict[str, Callable[[Point[Software]], bool]],
-) -> dict[str, dict[str, float]]:
-    """By point and protocol, what a fit to the rest gives. Families are left out one by one; a fit needs more systems than figures."""
-    rounds: list[tuple[str, list[Point[Software]]]] = []
-    for protocol, out in left_out.items():
-        chosen = [point for point in points if out(point)]
-        families = dict.fromkeys(point.family for point in chosen) if protocol == "family" else (None,)
-        rounds += [(protocol, [p for p in chosen if family in (None, p.family)]) for family in families]
-    found: dict[str, dict[str, float]] = {}
-    for protocol, out_points in rounds:
-        rest = [point for point in points if point not in out_points]
-        if not out_points or len({point.published for point in rest}) <= len(names):
-            continue
-        software = change(on_file, fit(rest, on_file, names, values, change))
-        for point in out_points:
-            found.setdefault(point.what, {})[protocol] = point.simulate(software)
-    return found
+def validate(fits: Fits[Software], left_out: dict[str, Key] | None = None) -> list[Found[Software]]:
+    """Every system by the figures on file, and by fits without it and without those that go with it in a protocol."""
+    predictions: dict[str, dict[str, Prediction]] = {point.what: {} for point in fits.points}
+    for protocol, key in {"system": of_system, **(left_out or {})}.items():
+        groups: dict[Hashable, list[Point[Software]]] = {}
+        for point in fits.points:
+            if point.fitted and (of := key(point)) is not None:
+                groups.setdefault(of, []).append(point)
+        for out in groups.values():
+            if (made := fits.without({point.what for point in out})) is not None:
+                for point in out:
+                    predictions[point.what][protocol] = Prediction(point.simulate(made[0]), made[1])
+    return [Found(point, point.simulate(fits.on_file), predictions[point.what]) for point in fits.points]
+
+
+def of_system(point: Point[Software]) -> str:
+    """Its benchmark, or itself."""
+    return point.together or point.what
+
+
+def systems_of(points: Sequence[Point[Software]]) -> dict[str, int]:
+    """Their devices, each with the most hosts."""
+    systems: dict[str, int] = {}
+    for cluster in (point.cluster for point in points if point.cluster is not None):
+        systems[cluster.device.name] = max(systems.get(cluster.device.name, 0), hosts_seen(cluster))
+    return systems

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,8 @@ NETWORKS = (
 )
 #: A node of these is a tray; trays of a rack are joined by NVLink, up to so many GPUs.
 RACKS = {"gb200": 72, "gb300": 72}
+#: Standard deviation of the logarithm of what a network that nobody names gives: nine of ten within half and twice the usual one.
+UNNAMED = 0.42
 #: Sockets of a CPU node, its device, its link within and across.
 CPU_NODE = (2, "spr_8480", "upi_spr", "eth100_cpu")
 
@@ -159,9 +161,10 @@ def cluster_of(row: Row) -> Cluster:
         ranks, device, near, far = CPU_NODE
         return _cluster(row.nodes, ranks, device, near, far)
     _, device, near, usual = _words_of(row.accelerator, f"{row.what}, accelerator")
-    far = next((link for words, link in NETWORKS if re.search(words, row.network, re.IGNORECASE)), usual)
+    named = next((link for words, link in NETWORKS if re.search(words, row.network, re.IGNORECASE)), None)
     hosts = _racks(row.nodes, RACKS[device] // row.accelerators) if device in RACKS else row.nodes
-    return _cluster(hosts, row.nodes * row.accelerators // hosts, device, near, far)
+    cluster = _cluster(hosts, row.nodes * row.accelerators // hosts, device, near, named or usual)
+    return cluster if named or hosts == 1 else replace(cluster, cross_host=replace(cluster.cross_host, spread=UNNAMED))
 
 
 def _racks(trays: int, of_rack: int) -> int:

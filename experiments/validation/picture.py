@@ -30,7 +30,7 @@ def draw(found: Sequence[Found], path: Path) -> None:
     fitted = [(p.published, p.simulated) for p in times if p.fitted]
     plain = [(p.published, p.simulated) for p in times if not p.fitted]
     alone = [(p.published, p.left_out) for p in times if p.fitted]
-    outside = [(p.published, ms) for p in times for ms in p.outside.values()]
+    outside = [(p.published, ms) for p in times for ms in (one.simulated for name, one in p.predictions.items() if name != "system")]
     ends = [min(p.published for p in times) * 0.7, max(p.published for p in times) * 1.4]
     with picture(path, columns=2, width=7.2, height=3.8) as (_, axes):
         for axis, title in zip(axes, ("profiles on file", "predicted by fits without the point")):

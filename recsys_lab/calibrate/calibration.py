@@ -24,6 +24,7 @@ from recsys_lab.config.choices import built
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import Experiment
 from recsys_lab.simulate import Profile
+from recsys_lab.simulate.posterior import hosts_seen
 from recsys_lab.units import grid
 
 #: The trainings that the profile is fitted to, of one model. Under the first sharder a rank holds most pieces of tables, under the second
@@ -182,7 +183,7 @@ def with_errors(profile: Profile, trained: Sequence[Run], cluster: Cluster, iter
     return replace(
         profile,
         fitted_on={run.name_on(cluster): run.iteration_ms for run in trained},
-        fitted_systems={cluster.device.name: cluster.hosts},
+        fitted_systems={cluster.device.name: hosts_seen(cluster)},
         relative_error=within,
         relative_error_hosts=error_of_more_hosts(within),
         sources=profile.sources | {"relative_error_hosts": OF_MORE_HOSTS},

@@ -37,9 +37,11 @@ OF_SHARDING, OF_ROW = 0.06, 0.03
 #: The share of a system's own variance that clusters of one device have in common. Two scales of one system are 11.7 % off in the median,
 #: where 13.6 would be if they had nothing in common.
 OF_DEVICE = 0.26
-#: Of one system alone: 22 submitters' runs of 8 H100 differ by so much.
+#: Of one system alone: 22 submitters' runs of 8 H100 differ by so much. On several hosts a profile may know of more.
 OF_TUNING = 0.03
 Z_OF_90_PERCENT = 1.645
+#: Most hosts have so many at most.
+RANKS_OF_HOST = 8
 #: Figures that are shares of a peak: at most 1.
 SHARES = {one.name for one in fields(Profile) if "ShareOfPeak" in str(one.type)}
 
@@ -114,7 +116,8 @@ def simulated_part(of: Mapping[str, Response]) -> np.ndarray:
 def system_part(profile: Profile, cluster: Cluster, error: float, explained: float) -> np.ndarray:
     """[DRAWS] changes by the system's own: what `error_on` has beyond the variance that is `explained` by what is simulated."""
     total = math.log1p(Z_OF_90_PERCENT * error) / Z_OF_90_PERCENT
-    own = math.sqrt(max(total**2 - explained - OF_SHARDING**2 - OF_ROW**2, OF_TUNING**2))
+    tuning = max(OF_TUNING, profile.tuning_hosts if cluster.hosts > 1 else 0.0)
+    own = math.sqrt(max(total**2 - explained - OF_SHARDING**2 - OF_ROW**2, tuning**2))
     common, alone = normal(f"{profile.name}: system of {cluster.device.name}"), normal(f"{profile.name}: system {cluster.name}")
     return own * (math.sqrt(OF_DEVICE) * common + math.sqrt(1 - OF_DEVICE) * alone)
 
@@ -144,8 +147,13 @@ def error_on(profile: Profile, cluster: Cluster) -> float | None:
     if profile.relative_error is None or profile.fitted_kind != cluster.device.kind:
         return None
     other = bool(fitted) and cluster.device.name not in fitted
-    more = bool(fitted) and cluster.hosts > fitted.get(cluster.device.name, max(fitted.values()))
+    more = bool(fitted) and hosts_seen(cluster) > fitted.get(cluster.device.name, max(fitted.values()))
     return error_of(profile, other_device=other, more_hosts=more)
+
+
+def hosts_seen(cluster: Cluster) -> int:
+    """Its hosts as a fit counts them: a rack whose ranks NVLink joins as one is as many as hosts of `RANKS_OF_HOST` would be."""
+    return max(cluster.hosts, math.ceil(cluster.world_size / RANKS_OF_HOST))
 
 
 def error_of(profile: Profile, *, other_device: bool = False, more_hosts: bool = False) -> float:

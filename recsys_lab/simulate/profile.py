@@ -60,6 +60,7 @@ class Profile:
             fitted, no interval.
         relative_error_outside: the same on devices that a fit had nothing of; None: as `relative_error`.
         relative_error_hosts: the same on more hosts than a fit had; None: as `relative_error_outside`.
+        tuning_hosts: standard deviation of the logarithm of times that several submitters published of one system of several hosts.
         spread: the fit's own error. Each entry is a direction: figures that move together, and the standard deviation of their logarithms.
         assumed: figures that nothing was fitted to, and the standard deviation of their logarithms by what is plausible (`PLAUSIBLE`).
         fitted_kind: the kind of device of those points. There is no interval for another kind.
@@ -99,6 +100,7 @@ class Profile:
     relative_error: Annotated[float, Strict(), Interval(ge=0, le=10)] | None = None
     relative_error_outside: Annotated[float, Strict(), Interval(ge=0, le=10)] | None = None
     relative_error_hosts: Annotated[float, Strict(), Interval(ge=0, le=10)] | None = None
+    tuning_hosts: Annotated[float, Strict(), Interval(ge=0, le=10)] = 0.0
     assumed: dict[str, Annotated[float, Strict(), Interval(ge=0, le=10)]] = field(default_factory=lambda: dict(PLAUSIBLE))
     spread: list[dict[str, Annotated[float, Strict(), Interval(ge=-10, le=10)]]] = field(default_factory=list)
     fitted_kind: Annotated[str, OneOf(KINDS)] = "cuda"

@@ -15,7 +15,7 @@ from recsys_lab.simulate.memory import MemoryAt, added_memory_bytes, memory_over
 from recsys_lab.simulate.page_cache import beside_page_cache
 from recsys_lab.simulate.phases import exposed_phases
 from recsys_lab.simulate.placed import Event, Launch, Schedule
-from recsys_lab.simulate.posterior import Interval
+from recsys_lab.simulate.posterior import Interval, hosts_seen
 from recsys_lab.simulate.profile import Profile
 from recsys_lab.simulate.stores import with_bookkeeping
 from recsys_lab.simulate.timeline import place
@@ -185,9 +185,11 @@ def _placed(
 def extrapolates(profile: Profile, cluster: Cluster) -> str | None:
     """Of what the profile has seen nothing: another device, or more hosts of one; None where it was fitted to such systems, or to none."""
     fitted = profile.fitted_systems
-    if not fitted or cluster.hosts <= fitted.get(cluster.device.name, 0):
+    if not fitted or hosts_seen(cluster) <= fitted.get(cluster.device.name, 0):
         return None
-    return f"fitted on {', '.join(_hosts_of(*one) for one in fitted.items())}; this is {_hosts_of(cluster.device.name, cluster.hosts)}"
+    return (
+        f"fitted on {', '.join(_hosts_of(*one) for one in fitted.items())}; this is {_hosts_of(cluster.device.name, hosts_seen(cluster))}"
+    )
 
 
 def _hosts_of(device: str, hosts: int) -> str:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from experiments.validation import cases, command, hybrid, intervals, mlperf, picture
-from experiments.validation.fit import Found, Point, fit, validate, with_figures
+from experiments.validation.fit import Fits, Found, Point, Prediction, fit, validate, with_figures
 from experiments.validation.models import Model
+from recsys_lab.cluster import Cluster
 from recsys_lab.config.choices import built
 from recsys_lab.errors import UserError
 from recsys_lab.precision import Precision
+from recsys_lab.simulate import Profile
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
 from tests.plan.plans import workload
 from tests.simulate.clusters import cluster, profile
@@ -146,11 +149,11 @@ def test_an_option_without_effect_is_refused(options: list[str], says: str) -> N
 
 
 def test_a_picture_of_points_that_are_none(tmp_path: Path) -> None:
-    fitted = Found("sok", "a", 1.0, 1.0, 1.16, "ms", True)
+    fitted = Found(timed("a", 1.0), 1.0, {"system": Prediction(1.16, {})})
     picture.draw([fitted], tmp_path / "p.svg")  # nothing plain, nothing left out
     assert (tmp_path / "p.svg").stat().st_size > 0
     with pytest.raises(UserError, match="--picture: no times to draw"):
-        picture.draw([replace(fitted, unit="times")], tmp_path / "q.svg")
+        picture.draw([replace(fitted, point=replace(fitted.point, unit="times"))], tmp_path / "q.svg")
     with pytest.raises(UserError, match=r"allowed: a name that ends in \.svg"):
         picture.out(str(tmp_path / "q.png"))
 
@@ -172,68 +175,115 @@ def test_hybrid_embedding_by_hand() -> None:
     assert by_name["dense.all_reduce"].max_bytes == pytest.approx((1000 + 52 * 8) * 2)
 
 
-def points(hosts: tuple[int, ...], families: tuple[str, ...]) -> list[Point]:
+def on(hosts: int, device: str) -> Cluster:
+    made = cluster(hosts, 2)
+    return replace(made, device=replace(made.device, name=device))
+
+
+def points(hosts: tuple[int, ...], devices: tuple[str, ...]) -> list[Point]:
     """Times of n launches, of which the last is twice what the others say."""
     true = [30.0 * (n + 1) for n in range(len(hosts))]
     true[-1] *= 2
     return [
-        Point("g", str(n), ms, lambda p, n=n: (n + 1) * p.launch_overhead_us, family=family, hosts=h)
-        for n, (ms, h, family) in enumerate(zip(true, hosts, families))
+        Point("g", str(n), ms, lambda p, n=n: (n + 1) * p.launch_overhead_us, cluster=on(h, device))
+        for n, (ms, h, device) in enumerate(zip(true, hosts, devices))
     ]
 
 
-def test_a_fit_knows_nothing_of_the_family_the_scale_or_the_generation_that_it_predicts() -> None:
-    given = points((1, 1, 1, 2), ("A", "A", "B", "H200"))
-    found = validate(given, profile(launch_overhead_us=35.0), ["launch_overhead_us"], [35.0], left_out=command.LEFT_OUT)
-    told = {point.what: point.outside for point in found}
-    assert told["3"]["scale"] == told["3"]["family"] == told["3"]["generation"] == pytest.approx(120.0, rel=1e-3)
-    assert "scale" not in told["0"] and "generation" not in told["2"]
-    assert told["2"]["family"] > 90.0 * 1.001  # its fit had the last, which pulls
-    assert [point.outside_error("scale") for point in found if "scale" in point.outside] == [pytest.approx(-0.5, rel=1e-3)]
+def fits(given: list[Point], launch_us: float = 35.0) -> Fits:
+    return Fits.of(given, profile(launch_overhead_us=launch_us), ["launch_overhead_us"], [launch_us])
+
+
+def test_a_fit_knows_nothing_of_the_board_the_network_the_scale_or_the_generation_that_it_predicts() -> None:
+    found = validate(fits(points((1, 1, 1, 2), ("A", "A", "B", "H200"))), intervals.PROTOCOLS)
+    told = {point.what: point.predictions for point in found}
+    for protocol in ("board", "network", "scale", "hosts", "generation"):
+        assert told["3"][protocol].simulated == pytest.approx(120.0, rel=1e-3) and told["3"][protocol].systems == {"A": 1, "B": 1}
+    assert "hosts" not in told["0"] and "generation" not in told["2"]
+    assert told["2"]["board"].simulated > 90.0 * 1.001  # its fit had the last, which pulls
+    assert [point.error_without("hosts") for point in found if "hosts" in point.predictions] == [pytest.approx(-0.5, rel=1e-3)]
 
 
 def test_too_few_systems_are_no_fit_and_a_figure_stays_in_its_range() -> None:
-    alone = points((1, 1), ("A", "B"))
-    assert validate(alone, profile(), ["launch_overhead_us"], [10.0], left_out=command.LEFT_OUT)[0].outside == {}
+    alone = points((1,), ("A",))
+    assert validate(fits(alone), intervals.PROTOCOLS)[0].predictions == {}
     far = [Point("g", str(n), 1e6 * n, lambda p, n=n: n * p.launch_overhead_us) for n in (1, 2)]
     assert fit(far, profile(), ["launch_overhead_us"], [10.0], with_figures)["launch_overhead_us"] == pytest.approx(300.0, rel=1e-3)
 
 
-def test_coverage_counts_what_the_intervals_of_a_profile_hold() -> None:
-    """An interval of 0.1 reaches from -14.1 to +16.45 %, one of 0.2 for other devices to +32.9 %, one of 0.3 for more hosts to +49.35 %."""
-    software = profile(relative_error=0.1, relative_error_outside=0.2, relative_error_hosts=0.3)
-    found = [
-        Found("sok", "a", 1.0, 1.0, 1.16, "ms", True, outside={"scale": 1.49, "family": 0.7}),
-        Found("sok", "b", 1.0, 1.0, 1.17, "ms", True),
-        Found("sok", "c", 1.0, 1.0, 9.0, "times", True),
-        Found("collectives", "d", 1.0, 1.0, 9.0, "ms", True),
-    ]
-    told = intervals.coverage(found, {"sok": software})
-    assert (told["point"], told["scale"], told["family"], told["generation"]) == (0.5, 1.0, 0.0, None)
-    assert (told["all"], told["of"]) == (0.5, 4)
+def test_near_copies_are_one_system_and_leave_a_fit_together() -> None:
+    """Ten runs of one system weigh as much as the one of another, and none of them predicts another."""
+
+    def of_one(software: Profile) -> float:
+        return software.launch_overhead_us
+
+    copies = [Point("g", f"run {n}", ms, of_one, cluster=on(1, "A")) for n, ms in enumerate((20.0, 40.0, 80.0))]
+    other = Point("g", "other", 60.0, lambda p: 2 * p.launch_overhead_us, cluster=on(1, "A"))
+    found = {point.what: point for point in validate(fits([*copies, other]))}
+    system = found["run 0 and 2 more, 20 to 80"]
+    assert len(found) == 2 and system.published == pytest.approx(40.0) and system.runs == (20.0, 40.0, 80.0)
+    assert system.left_out == pytest.approx(30.0, rel=1e-3) and found["other"].left_out == pytest.approx(80.0, rel=1e-3)
+
+
+def test_points_of_one_benchmark_leave_a_fit_together() -> None:
+    given = [replace(point, together=name) for point, name in zip(points((1, 1, 1), ("A", "A", "A")), ("", "bench", "bench"))]
+    told = {point.what: point.left_out for point in validate(fits(given))}
+    assert told["1"] == pytest.approx(60.0, rel=1e-3) and told["2"] == pytest.approx(90.0, rel=1e-3)
+
+
+def timed(what: str, published: float, runs: tuple[float, ...] = ()) -> Point:
+    return Point(
+        "sok", what, published, lambda p: p.launch_overhead_us, cluster=on(1, "A"), time_ms=lambda p, c: p.launch_overhead_us, runs=runs
+    )
+
+
+def test_intervals_widen_off_the_fit_and_coverage_counts_each_system_once() -> None:
+    """An interval of 0.1 reaches to +16.45 %, one of 0.3 for another device to +49 %."""
+    software = profile(relative_error=0.1, relative_error_outside=0.3, fitted_systems={"A": 1}, assumed={})
+    seen = Found(
+        timed("a", 10.0, (11.0, 11.0, 14.0, 8.0)), 10.0, {"system": Prediction(10.0, {"A": 1}), "board": Prediction(10.0, {"B": 1})}
+    )
+    bound = Found(replace(timed("b", 10.0), bound=True), 10.0)
+    made = intervals.intervals([seen, bound], {"sok": software})
+    own, none = made
+    assert none == {} and own["file"].high == pytest.approx(11.645, rel=0.02) and own["board"].high == pytest.approx(14.9, rel=0.03)
+    told = intervals.coverage([seen, bound], made)
+    assert (told["file"], told["system"], told["board"], told["left_out_whole"]) == (0.5, 0.5, 1.0, 1.0)
+    assert told["width_fitted"] < told["width_left_out_whole"] and told["of_left_out_whole"] == 1
+
+
+def errors(*values: float) -> list[tuple[float, float]]:
+    return [(math.log1p(value), 1.0) for value in values]
 
 
 @pytest.mark.parametrize(("number", "most"), [(9, 0.3), (19, 0.2), (20, 0.2), (29, 0.2)])
 def test_an_interval_holds_nine_of_ten_and_the_next_as_well(number: int, most: float) -> None:
     """The largest of 9 errors; the 18th of 19, the 19th of 20 and the 27th of 29, so that the one outlier is outside."""
-    errors = [0.3, 0.2, 0.2, 0.2, *[0.05] * (number - 4)]
-    assert 1 + 1.645 * intervals.typical(errors) == pytest.approx(1 + most, abs=2e-3)
-    below = [1 / (1 + error) - 1 for error in errors]  # as many times too fast
-    assert intervals.typical(below) == intervals.typical(errors)
+    given = errors(0.3, 0.2, 0.2, 0.2, *[0.05] * (number - 4))
+    assert 1 + 1.645 * intervals.typical(given) == pytest.approx(1 + most, abs=2e-3)
+    assert intervals.typical([(-error, weight) for error, weight in given]) == intervals.typical(given)  # as many times too fast
+
+
+def test_many_runs_of_a_system_weigh_as_one() -> None:
+    given = errors(*[0.05] * 8, 0.3)
+    copies = [*given[:-1], *[(given[-1][0], 0.1)] * 10]
+    assert intervals.typical(copies) == intervals.typical(given)
 
 
 def test_of_few_errors_an_interval_is_wider_than_any_of_them() -> None:
-    few, fewer = ([0.1] * number for number in (8, 2))
+    few, fewer = (errors(*[0.1] * number) for number in (8, 2))
     assert 0.1 < 1.645 * intervals.typical(few) < 1.645 * intervals.typical(fewer)
     assert 1.645 * intervals.typical(fewer) == pytest.approx(1.1**2.92 - 1, abs=1e-3)  # Student's t of 2
 
 
-def test_few_errors_outside_are_told_with_those_within() -> None:
-    assert intervals.of_outside([0.3], [0.1] * 8) == intervals.typical([0.3, *[0.1] * 8])
-    assert intervals.of_outside([0.3] * 9, [0.1] * 8) == intervals.typical([0.3] * 9)
+def test_an_error_off_the_fit_is_the_worst_of_its_protocols() -> None:
+    by = {"system": Prediction(10.0, {}), "board": Prediction(7.0, {}), "hosts": Prediction(15.0, {})}
+    found = [Found(timed("a", 10.0), 10.0, by), Found(replace(timed("b", 10.0), cluster=on(2, "A")), 10.0, by)]
+    assert intervals.errors_without(found, intervals.OF_DEVICES) == [(pytest.approx(math.log(0.7)), 1.0)] * 2
+    assert intervals.errors_without(found, intervals.OF_HOSTS, hosts=2) == [(pytest.approx(math.log(1.5)), 1.0)]
 
 
-def test_errors_of_devices_and_of_hosts_are_apart() -> None:
-    found = [Found("sok", "a", 1.0, 1.0, 1.0, "ms", True, outside={"scale": 1.5, "family": 1.1, "generation": 1.2})]
-    assert intervals.errors_outside(found, hosts=True) == [pytest.approx(0.5)]
-    assert intervals.errors_outside(found, hosts=False) == [pytest.approx(0.1), pytest.approx(0.2)]
+def test_a_network_that_nobody_names_is_known_less_well() -> None:
+    two = replace(ROW, nodes=2)
+    named, open_ = (mlperf.cluster_of(replace(two, network=network)) for network in ("NDR", ""))
+    assert open_.cross_host.spread > 2 * named.cross_host.spread and mlperf.cluster_of(ROW).cross_host == named.cross_host

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from experiments.validation import collectives, mlperf
-from experiments.validation.cases import FRAMEWORKS, cases, of_row
-from experiments.validation.fit import Point, fit, validate, with_figures
+from experiments.validation.cases import cases, of_row
+from experiments.validation.fit import Fits, Point, fit, of_systems, validate, with_figures
 from experiments.validation.models import model, published
 from experiments.validation.order import orders
 from recsys_lab.calibrate.figures import FITTED_TO_RUNS, MEMORY_FITTED_TO_RUNS
@@ -34,7 +34,7 @@ LINKS = [path.stem for path in sorted((CONF / "cluster" / "link").glob("*.yaml")
 @pytest.fixture(scope="module")
 def told() -> list:
     """Collectives by the figures on file; no fit is made here."""
-    flexshard = [replace(point, left_out=point.simulated) for point in collectives.on_file()]
+    flexshard = collectives.on_file()
     assert len(flexshard) == 28
     return flexshard
 
@@ -50,7 +50,7 @@ def test_flexshards_shardings_come_in_their_published_order(told: list) -> None:
 
 
 def test_nccls_all_reduces_of_a_host_are_told_to_a_tenth_from_16_mib_on() -> None:
-    for point in validate(collectives.points(), None, (), ()):
+    for point in validate(Fits.of(collectives.points(), None)):
         if point.what.startswith("8 x") and not point.what.endswith(" 1 MiB"):
             assert abs(point.error) < 0.1, point.what
 
@@ -102,11 +102,11 @@ def test_a_profile_says_where_its_figures_are_from_and_what_it_was_fitted_to(nam
     assert [what for what, source in made.sources.items() if source.startswith("fitted")] == [f for f in made.sources if f in names]
 
 
-@pytest.mark.parametrize("name", [name for name in FRAMEWORKS if name in ("distributed_embeddings",)])
+@pytest.mark.parametrize("name", ["distributed_embeddings", pytest.param("torchrec", marks=pytest.mark.long)])
 def test_a_profile_on_file_is_its_fit(name: str) -> None:
     made, names = built("profile", name), list(published()[name].fitted)
-    points = [Point(name, case.what, case.ms, case.simulated_ms) for case in cases(name)]
-    found = fit(points, made, names, [getattr(made, n) for n in names], with_figures)
+    points = [case.point for case in cases(name)]
+    found = fit(of_systems(points), made, names, [getattr(made, n) for n in names], with_figures)
     assert found == {n: pytest.approx(getattr(made, n), rel=0.05) for n in names}
     assert made.fitted_on == {point.what: point.published for point in points}
 
@@ -116,7 +116,8 @@ def test_a_fit_finds_the_figure_that_made_the_points() -> None:
     points = [Point("g", str(n), n * true.launch_overhead_us, lambda p, n=n: n * p.launch_overhead_us) for n in (1, 2, 3)]
     found = fit(points, profile(), ["launch_overhead_us"], [10.0], with_figures)
     assert found["launch_overhead_us"] == pytest.approx(30.0, rel=1e-3)
-    assert [abs(one.left_out_error) < 1e-3 for one in validate(points, true, ["launch_overhead_us"], [10.0])] == [True] * 3
+    found_without = validate(Fits.of(points, true, ["launch_overhead_us"], [10.0]))
+    assert [abs(one.left_out_error) < 1e-3 for one in found_without] == [True] * 3
 
 
 def test_the_synthetic_models_are_as_large_as_their_authors_say() -> None:

@@ -35,6 +35,7 @@ from recsys_lab.data.frequencies import with_frequencies
 from recsys_lab.data.labels import check_labels
 from recsys_lab.data.protocol import DataSet, Feature
 from recsys_lab.data.random_ids import open_random
+from recsys_lab.data.sliced import sliced
 from recsys_lab.errors import UserError
 from recsys_lab.models.choice import ModelChoice, Towers
 from recsys_lab.plan import ShardingPlan
@@ -211,6 +212,7 @@ class Experiment:
         """The data set. With `most_rows`, its tables cut to so many rows. Data that are generated have what the model fixes."""
         data_set = self.data.open(self.data.histories or self.model.features())
         data = with_frequencies(data_set, self.data.frequencies) if self.data.frequencies is not None else data_set
+        data = sliced(data, self.model.column_slices)
         return data if most_rows is None else capped(data, most_rows)
 
     def judges_clicks(self, data: DataSet) -> bool:
@@ -295,6 +297,9 @@ def resolve(config: DictConfig) -> Experiment:
     simulate = typed_keys(config.simulate, SimulateOptions)
     if simulate.full_rows_hosts is not None:
         model = model.with_share_of_rows(cluster.hosts / simulate.full_rows_hosts)
+    sharder = SharderChoice.of(config.sharder)
+    if sharder.towers is not None:
+        model = replace(model, column_slices=sharder.towers.column_slices)
     launch = resolved(config.launcher)
     choices = plain(config.choices)
     return Experiment(
@@ -305,7 +310,7 @@ def resolve(config: DictConfig) -> Experiment:
         model=model,
         data=DataChoice.of(config.data, model),
         cluster=cluster,
-        sharder=SharderChoice.of(config.sharder),
+        sharder=sharder,
         precision=resolved(config.precision),
         optimizer=typed(config.optimizer, OptimizerOptions),
         trainer=typed(config.trainer, TrainerOptions),

@@ -298,6 +298,7 @@ def lowered(
         exchange=executor.exchange,
         overlap=executor.overlap,
         sync=executor.sync,
+        dense_sync=executor.dense_sync,
         hot_rows=hot_rows,
         in_flight=executor.in_flight,
         batch_number=batch_number,

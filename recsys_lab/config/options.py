@@ -235,6 +235,7 @@ class ExecutorOptions:
         pipeline: the next batch's ids travel while this batch computes.
         dense_bucket_mib: DistributedDataParallel's buckets.
         sync: what copies of tables in groups of ranks average: gradients or weights.
+        dense_sync: dense gradients are averaged by an all_reduce, or by a reduce_scatter and an all-gather.
         row_update: default, or an algorithm of the CPU DLRM paper: reference, atomic or race_free.
     """
 
@@ -244,6 +245,7 @@ class ExecutorOptions:
     pipeline: bool = False
     dense_bucket_mib: int = 25
     sync: str = "gradients"
+    dense_sync: str = "all_reduce"
     row_update: str = "default"
 
     @property

@@ -136,8 +136,8 @@ class _TimedWork(dist.Work):
 
 
 class _Recorder:
-    """What this process is recording: nothing, or up to `limit` collectives. `waited_s`: how long callers have waited in recorded
-    collectives of the kinds `AWAITED`, since this process began.
+    """What this process is recording: nothing, or up to `limit` collectives. `waited_s`: how long this thread has waited in recorded
+    collectives of the kinds `AWAITED`, since it began.
     """
 
     def __init__(self) -> None:
@@ -146,7 +146,14 @@ class _Recorder:
         self.dropped = 0
         self.entries: list[_Pending] = []
         self.names = threading.local()
-        self.waited_s = 0.0
+
+    @property
+    def waited_s(self) -> float:
+        return getattr(self.names, "waited_s", 0.0)
+
+    @waited_s.setter
+    def waited_s(self, seconds: float) -> None:
+        self.names.waited_s = seconds
 
     def begin(self, kind: str, group: tuple[int, ...], tensors: list[torch.Tensor]) -> _Pending | None:
         if len(self.entries) >= self.limit:

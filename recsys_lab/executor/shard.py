@@ -14,6 +14,7 @@ from pydantic import Strict
 from recsys_lab.base.ranges import OneOf
 from recsys_lab.base.row_updates import ROW_UPDATES
 from recsys_lab.plan.context import SYNCS
+from recsys_lab.plan.dense import ALL_REDUCE, DENSE_SYNCS
 from recsys_lab.plan.scheme import EXCHANGES
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def shard(
     communication_cores: Annotated[int, Strict(), Interval(ge=0, le=1024)] = 0,
     pipeline: bool = False,
     sync: Annotated[str, OneOf(SYNCS)] = "gradients",
+    dense_sync: Annotated[str, OneOf(DENSE_SYNCS)] = ALL_REDUCE,
     row_update: Annotated[str, OneOf(ROW_UPDATES)] = "default",
 ) -> ShardedModel:
     """Shards a model's tables by a plan, and puts the rest under DistributedDataParallel. Every rank of the default process group calls it.
@@ -74,6 +76,8 @@ def shard(
         communication_cores: of a rank's cores, for gloo's threads alone; 0: any thread on any core.
         sync: what copies of tables in groups of ranks average: gradients before each update, or FP32 weights and optimizer state after
             it (TorchRec's DMPCollection), which is the training of one process under SGD alone.
+        dense_sync: dense gradients are averaged by an all_reduce; or, on CPUs, by a reduce_scatter and an all-gather, one bucket after
+            another in a thread of their own.
         row_update: how looked-up rows of tables move: default, or the CPU DLRM paper's algorithms 2 and 3 (reference), 3 with atomic
             additions (atomic), or 4 (race_free). Those are plain SGD on CPUs; atomic is FP32.
         pipeline: the trainer may send the next batch's ids while one computes (`ShardedModel.input_dist_prefetch`).
@@ -104,5 +108,6 @@ def shard(
         communication_cores=communication_cores,
         pipeline=pipeline,
         sync=sync,
+        dense_sync=dense_sync,
         row_update=row_update,
     )

@@ -25,6 +25,7 @@ from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.errors import UserError
 from recsys_lab.executor import collection
 from recsys_lab.executor.compute import compute_in
+from recsys_lab.executor.cpu.scattered_mean import average_scattered
 from recsys_lab.executor.cpu.threads import keep_apart
 from recsys_lab.executor.dense_weights import DenseWeights, in_model_format
 from recsys_lab.executor.execution import Parts, Request, Running, Watch, together
@@ -39,6 +40,7 @@ from recsys_lab.models.first_order import FirstOrder
 from recsys_lab.models.initial import initialise_dense
 from recsys_lab.models.table_weights import FirstValues, initial_rows
 from recsys_lab.plan import Placement, Shard, ShardingPlan
+from recsys_lab.plan.dense import ALL_REDUCE
 from recsys_lab.plan.lower import check_sequences
 from recsys_lab.plan.scheme import check_exchange, home_scheme, known_schemes
 from recsys_lab.precision import Precision
@@ -67,6 +69,7 @@ def sharded(
     communication_cores: int,
     pipeline: bool,
     sync: str,
+    dense_sync: str,
     row_update: str,
 ) -> ShardedModel:
     """What `executor/shard.py` says, which this room's other files need not import."""
@@ -74,6 +77,8 @@ def sharded(
     rule = Rule(*optimizer, stochastic=precision.rounding == STOCHASTIC)
     check_stores(plan, device, rule)
     check_exchange(plan, exchange, overlap)
+    if dense_sync != ALL_REDUCE and device.type != "cpu":
+        raise UserError("NCCL's all-reduce is one already", where="sharder.executor.dense_sync", given=dense_sync, allowed=ALL_REDUCE)
     formats = wire_formats(precision)
     quiet_torchrec()
     path = _tables_of(model)
@@ -99,7 +104,8 @@ def sharded(
         init_data_parallel=not alone,
         data_parallel_wrapper=DefaultDataParallelWrapper(bucket_cap_mb=dense_bucket_mib, static_graph=False),
     )
-    average_in(wrapped_module(wrapped), formats.gradients, overlap)
+    averaged = average_in if dense_sync == ALL_REDUCE else average_scattered
+    averaged(wrapped_module(wrapped), formats.gradients, overlap)
 
     share = getattr(model, "initial_share", 1.0)
     first_values = partial(_first_values, share, getattr(model, "first_order_column", 0), start)

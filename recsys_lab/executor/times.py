@@ -24,6 +24,8 @@ from recsys_lab.executor.torch_private import after_backward_pass
 
 #: What the exchange of rows is called in the record of its collectives.
 EXCHANGE = "exchange"
+#: What the average of dense gradients is called there, where it is not DistributedDataParallel's own.
+DENSE = "dense"
 #: By what is communicated, and what that takes, ms.
 Times = dict[str, dict[str, float]]
 _spent_s: dict[str, float] = defaultdict(float)  # by (what, of which communication)
@@ -61,7 +63,7 @@ def take_times(records: Sequence[Recorded], backward_ended: float) -> Times:
     rows = [one for one in records if one.name == EXCHANGE]
     if not rows:
         return {}
-    dense = [one for one in records if one.name is None and one.kind == "all_reduce"]
+    dense = [one for one in records if one.name == DENSE or (one.name is None and one.kind == "all_reduce")]
     return {
         "embedding": {"preparation": preparation, "transfer": _transfer_ms(rows), "waiting": waiting},
         "dense": {"transfer": _transfer_ms(dense), "waiting": of_dense},

@@ -55,6 +55,7 @@ class ModelChoice:
     dense_features: int | None = None
     objective: str | None = None  # of a sequence model
     file: str | None = None  # a CSV of tables, in place of rows, lengths, groups and law
+    column_slices: int = 1  # tables by columns that stand for one of the model's (data/sliced.py)
 
     @staticmethod
     def of(group: DictConfig) -> ModelChoice:
@@ -63,7 +64,7 @@ class ModelChoice:
             kind, keys = product.func, product.keywords
         else:
             kind, keys = type(product), {f.name: getattr(product, f.name) for f in fields(product)}
-        known = {f.name for f in fields(ModelChoice)} - {"kind", "keys"}
+        known = {f.name for f in fields(ModelChoice)} - {"kind", "keys", "column_slices"}
         return ModelChoice(cast("type[ModelKind]", kind), keys, **{key: value for key, value in keys.items() if key in known})
 
     def to_plain(self) -> dict[str, Any]:
@@ -139,7 +140,7 @@ class ModelChoice:
             The tables. A row holds all that the model reads of an id (`ModelKind.widths`).
 
         Raises:
-            UserError: there is no table, or `dims` has another number.
+            UserError: there is no table, `dims` has another number, or a dimension cannot be cut into so many slices.
         """
         if not data.features:
             raise UserError("no tables to place: the data have no categorical feature", where="data", allowed="one or more")
@@ -148,10 +149,14 @@ class ModelChoice:
             readers.setdefault(feature.table_name, []).append(feature)
         several = "dims" in self.keys  # a model whose tables may differ
         own = dims_of_tables(self.file) if self.file is not None and several else self.dims
-        dims = [self.embedding_dim] * len(readers) if own is None else own
+        slices = self.column_slices
+        dims = [self.embedding_dim] * len(readers) if own is None else [dim for dim in own for _ in range(slices)]
         if len(dims) != len(readers):
             raise UserError("one dimension a table is needed", where="model.dims", given=f"{len(dims)}", allowed=f"{len(readers)}")
-        each = zip(readers.items(), (sum(self.kind.widths(dim)) for dim in dims))
+        if uneven := [dim for dim in dims if dim % slices]:
+            given = f"{slices} of {uneven[0]} columns"
+            raise UserError("slices are equal", where="sharder.towers.column_slices", given=given, allowed="a divisor of each dimension")
+        each = zip(readers.items(), (sum(self.kind.widths(dim // slices)) for dim in dims))
         return tuple(Table(name, of[0].rows, width, tuple(f.name for f in of), of[0].pooling, dtype) for (name, of), width in each)
 
     def build(self, tables: tuple[Table, ...], dense_features: int, device: torch.device, towers: Towers = ()) -> ClickModel:
@@ -180,7 +185,7 @@ class ModelChoice:
                 allowed="a sharder without tower modules",
                 remedy="use sharder=torchrec" if sequences else None,
             )
-        inputs = ModelInputs(tables, dense_features, device, towers)
+        inputs = ModelInputs(tables, dense_features, device, towers, self.column_slices)
         if issubclass(self.kind, ModelOptions):
             return self.kind(**self.keys).build(inputs)
         return cast("type[ClickModel]", self.kind)(inputs, **self.keys)
@@ -192,6 +197,7 @@ class ModelChoice:
         """
         question = {
             "model": self.to_plain(),
+            "column_slices": self.column_slices,
             "tables": [asdict(table) for table in tables],
             "dense_features": dense_features,
             "towers": towers,
@@ -211,7 +217,7 @@ def count(question: Mapping[str, Any]) -> dict[str, Any]:
 
     tables = tuple(Table(**one | {"features": tuple(one["features"])}) for one in question["tables"])
     towers = tuple(map(tuple, question["towers"]))
-    choice = ModelChoice.of(OmegaConf.create(question["model"]))
+    choice = replace(ModelChoice.of(OmegaConf.create(question["model"])), column_slices=question["column_slices"])
     model = choice.build(tables, question["dense_features"], torch.device("meta"), towers)
     cost = describe(model, question["dense_features"], question["lengths"])
     return asdict(replace(cost, towers=describe_towers(model)))

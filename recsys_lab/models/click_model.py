@@ -26,12 +26,14 @@ class ModelInputs:
         dense_width: K, dense values a sample; 0: none.
         device: where weights lie; meta where only costs are counted.
         towers: groups of features, each with a tower module, for a model with `has_towers`.
+        column_slices: how many tables, by columns, stand for each of the model's own.
     """
 
     tables: tuple[Table, ...]
     dense_width: int
     device: torch.device | None = None
     towers: Towers = ()
+    column_slices: int = 1
 
     def checked(
         self, rows: list[int] | None, lengths: list[int] | None, dense_features: int | None
@@ -49,8 +51,9 @@ class ModelInputs:
         Raises:
             UserError: where the data have other tables or dense features.
         """
-        if rows is not None and len(rows) != len(self.tables):
-            raise UserError("this model fixes its tables", where="model.rows", given=f"{len(self.tables)} tables", allowed=f"{len(rows)}")
+        if rows is not None and len(rows) * self.column_slices != len(self.tables):
+            allowed = len(rows) * self.column_slices
+            raise UserError("this model fixes its tables", where="model.rows", given=f"{len(self.tables)} tables", allowed=f"{allowed}")
         if rows is not None and lengths is not None and len(rows) != len(lengths):
             raise UserError("one length a table is needed", where="model.lengths", given=len(lengths), allowed=f"{len(rows)}")
         if dense_features is not None and dense_features != self.dense_width:

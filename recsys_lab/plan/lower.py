@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from recsys_lab.errors import UserError
 from recsys_lab.plan.context import GRADIENTS, Context, copy_of_batch, last_of
-from recsys_lab.plan.dense import dense_backward, dense_forward, dense_optimizer
+from recsys_lab.plan.dense import ALL_REDUCE, dense_backward, dense_forward, dense_optimizer
 from recsys_lab.plan.scheme import ALL_TO_ALL, check_exchange, families, known_schemes, scheme_of
 from recsys_lab.plan.sharding_plan import ShardingPlan
 from recsys_lab.plan.steps import FETCH, SIZES, Step, Steps
@@ -33,6 +33,7 @@ def lower(
     in_flight: int = 1,
     batch_number: float = math.inf,
     sync: str = GRADIENTS,
+    dense_sync: str = ALL_REDUCE,
 ) -> Steps:
     """One training iteration of `plan` as steps.
 
@@ -50,6 +51,7 @@ def lower(
         in_flight: batches whose rows a store's cache must keep at a time.
         batch_number: how many batches came before this one; inf: the long run.
         sync: what copies of tables in groups of ranks average, one of `SYNCS`.
+        dense_sync: by which collectives dense gradients are averaged, one of `DENSE_SYNCS`.
 
     Returns:
         The steps in a valid order, with kind, group and bytes of each rank.
@@ -75,9 +77,9 @@ def lower(
         *inputs,
         *sorted(forward, key=lambda step: step.kind not in (FETCH, "lookup")),
         dense_forward(precision, workload, last_of(forward, "input.copy")),
-        *dense_backward(plan.world_size, precision, workload),
+        *dense_backward(plan.world_size, precision, workload, dense_sync),
         *backward,
-        dense_optimizer(plan.world_size, workload),
+        dense_optimizer(plan.world_size, workload, dense_sync),
     ]
     if not overlap:
         everything = [replace(step, blocks=step.is_collective and step.phase != "input") for step in everything]

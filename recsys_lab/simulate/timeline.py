@@ -62,6 +62,7 @@ def place(steps: Steps, cluster: Cluster, profile: Profile, workload: Workload |
     rows = [step for step in todo if of_next_batch(step, profile)]
     inline = [step for step in todo if step.name not in beside and step not in rows]
     host = host_of(inline, cluster, profile, overhead_ms)
+    sync_ms = sum(max(collective_step_cost([step], cluster, profile)).ms for step in inline if step.role == DENSE_SYNC)
     issued = [Issued("fixed overhead of an iteration", np.zeros(ranks), overhead_ms, 0)]
     for pieces in exchanges(inline):
         step, number = pieces[0], sum(launches(one, profile, workload) for one in pieces)
@@ -69,7 +70,7 @@ def place(steps: Steps, cluster: Cluster, profile: Profile, workload: Workload |
         issued.append(Issued(f"launch {step.name}", begun, host.now, number))
         ready = np.max([host.issued, *(placed[name].end for name in step.after if name in placed)], axis=0)
         if step.is_collective:
-            placed |= _collective(pieces, ready, overhead, placed, streams, cluster, profile)
+            placed |= _collective(pieces, ready, overhead, placed, streams, cluster, profile, sync_ms)
         elif is_brought(step):
             placed[step.name] = in_the_open(step, ready, overhead, streams, cluster, profile)
         elif step.kind == "host_to_device":
@@ -117,15 +118,17 @@ def _collective(
     streams: dict[str, np.ndarray],
     cluster: Cluster,
     profile: Profile,
+    sync_ms: float,
 ) -> dict[str, Placed]:
-    """One, or all pieces of an exchange, by name."""
+    """One, or all pieces of an exchange, by name. `sync_ms`: of all collectives that average dense gradients."""
     step, costs, ranks = pieces[0], collective_step_cost(pieces, cluster, profile), len(ready)
     beside, link = _overlaps(step, profile), _link_of(step, cluster)
     side_by_side = "collectives" in profile.overlaps
     together, by_cores = side_by_side and not step.blocks, side_by_side and cluster.device.kind == "cpu"
     stream = _stream_of(step, link)
-    if beside and step.role == DENSE_SYNC:
-        ready = _first_bucket_ms(step, max(costs).ms, placed, profile)
+    follows = any(placed[name].step.role == DENSE_SYNC for name in step.after if name in placed)
+    if beside and step.role == DENSE_SYNC and not follows:
+        ready = _first_bucket_ms(step, sync_ms, placed, profile)
     elif not beside:
         ready = np.maximum(ready, streams["compute"])
     ready = (ready if together else np.maximum(ready, streams[stream])) + overhead
@@ -226,7 +229,7 @@ def _all_alike(steps: Steps) -> bool:
 
 
 def _first_bucket_ms(step: Step, ms: float, placed: dict[str, Placed], profile: Profile) -> np.ndarray:
-    """When an all-reduce in equal buckets begins.
+    """When the average of gradients begins, which takes `ms` in equal buckets.
 
     It begins not before the backward has filled the first, and so that the last follows its end.
     """

@@ -28,8 +28,9 @@ class DCNNetwork(InteractionModel):
         super().__init__()
         tables, dense_width, device = inputs.checked(options.rows, options.lengths, options.dense_features)
         check_arch(options.embedding_dim, options.bottom_layers, options.over_layers)
-        towers = tower_modules(check_towers(inputs), options, device)
-        vectors, dim = self.add_sparse_arch(tables, options.embedding_dim, device, towers, bool(options.first_order))
+        width = options.embedding_dim // inputs.column_slices  # of a table
+        towers = tower_modules(check_towers(inputs), options, width, device)
+        vectors, dim = self.add_sparse_arch(tables, width, device, towers, bool(options.first_order))
         self.bottom = mlp(dense_width, [*options.bottom_layers[:-1], dim], device) if dense_width else None
         self.normalise = self.normalisation(options.normalise_vectors, dim, device)
         width = dim * (vectors + (1 if dense_width else 0))
@@ -63,12 +64,12 @@ class DCNTower(nn.Module):
         return self.project(self.cross(self.normalise(embeddings).flatten(1)))
 
 
-def tower_modules(towers: Towers, options: DCN, device: torch.device | None) -> TowerModules | None:
-    """The modules of `towers`: a number of vectors a tower, or one a feature. None where there are none."""
-    tower, width = options.tower, options.embedding_dim
+def tower_modules(towers: Towers, options: DCN, width: int, device: torch.device | None) -> TowerModules | None:
+    """The modules of `towers`, for tables of `width` columns: a number of vectors a tower, or one a feature. None where there are none."""
+    tower = options.tower
     if not towers:
         return None
-    dim = width if tower.dim is None else tower.dim
+    dim = options.embedding_dim if tower.dim is None else tower.dim
     counts = [len(own) if tower.vectors is None else tower.vectors for own in towers]
     modules: list[nn.Module] = [
         DCNTower(len(own), width, tower, count, dim, device, normalise=options.normalise_vectors) for own, count in zip(towers, counts)

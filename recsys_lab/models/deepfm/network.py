@@ -30,7 +30,7 @@ class DeepFMNetwork(ClickModel):
         super().__init__()
         tables, dense_width, device = inputs.checked(options.rows, options.lengths, options.dense_features)
         check_layers("model.deep_layers", options.deep_layers, 1, "one logit")
-        dim = options.embedding_dim
+        dim = options.embedding_dim // inputs.column_slices
         self.row_widths, self.first_order_column = options.widths(dim), dim
         self.features = feature_names(tables)
         self.embeddings = embedding_bags(tables, device)

@@ -29,8 +29,9 @@ class DLRMNetwork(InteractionModel):
         super().__init__()
         tables, dense_width, device = inputs.checked(options.rows, options.lengths, options.dense_features)
         check_arch(options.embedding_dim, options.bottom_layers, options.over_layers)
-        towers = tower_modules(check_towers(inputs), options, device)
-        vectors, dim = self.add_sparse_arch(tables, options.embedding_dim, device, towers, bool(options.first_order))
+        width = options.embedding_dim // inputs.column_slices  # of a table
+        towers = tower_modules(check_towers(inputs), options, width, device)
+        vectors, dim = self.add_sparse_arch(tables, width, device, towers, bool(options.first_order))
         self.bottom = mlp(dense_width, [*options.bottom_layers[:-1], dim], device) if dense_width else None
         self.normalise = self.normalisation(options.normalise_vectors, dim, device)
         vectors += 1 if dense_width else 0
@@ -74,14 +75,14 @@ class DLRMTower(nn.Module):
         return torch.cat(parts, dim=1)
 
 
-def tower_modules(towers: Towers, options: DLRM, device: torch.device | None) -> TowerModules | None:
-    """The modules of `towers`: c vectors a feature and p a tower. None where there are none."""
-    tower, width = options.tower, options.embedding_dim
+def tower_modules(towers: Towers, options: DLRM, width: int, device: torch.device | None) -> TowerModules | None:
+    """The modules of `towers`, for tables of `width` columns: c vectors a feature and p a tower. None where there are none."""
+    tower = options.tower
     if not towers:
         return None
     if tower.c + tower.p < 1:
         raise UserError("a tower gives no vector", where="model.tower.c + model.tower.p", given=0, allowed="1 or more")
-    dim = width if tower.dim is None else tower.dim
+    dim = options.embedding_dim if tower.dim is None else tower.dim
     modules = [dlrm_tower(len(own), width, tower, dim, device, normalise=options.normalise_vectors) for own in towers]
     return TowerModules(towers, modules, [(tower.c * len(own) + tower.p) * dim for own in towers], dim)
 

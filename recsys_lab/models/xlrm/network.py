@@ -34,11 +34,11 @@ class XLRMNetwork(InteractionModel):
     def __init__(self, inputs: ModelInputs, options: XLRM):
         super().__init__()
         tables, dense_width, device = inputs.checked(options.rows, options.lengths, options.dense_features)
-        dim, per_operator = options.embedding_dim, options.vectors
-        check_arch(dim, options.bottom_layers, options.over_layers)
-        towers = tower_modules(check_towers(inputs), dim, options.tower, device)
-        vectors, _ = self.add_sparse_arch(tables, dim, device, towers)
-        self.bottom = mlp(dense_width, options.bottom_layers, device) if dense_width else None
+        per_operator, width = options.vectors, options.embedding_dim // inputs.column_slices  # of a table
+        check_arch(options.embedding_dim, options.bottom_layers, options.over_layers)
+        towers = tower_modules(check_towers(inputs), options, width, device)
+        vectors, dim = self.add_sparse_arch(tables, width, device, towers)
+        self.bottom = mlp(dense_width, [*options.bottom_layers[:-1], dim], device) if dense_width else None
         vectors += 1 if dense_width else 0
         if vectors < 2:
             raise UserError("one vector has no other to interact with", where="model", given="one feature", allowed="2 or more")
@@ -116,9 +116,9 @@ def mixed(linear: nn.Linear, x: Tensor) -> Tensor:
     return y if linear.bias is None else y + linear.bias.unsqueeze(1)
 
 
-def tower_modules(towers: Towers, width: int, tower: XLRMTowers, device: torch.device | None) -> TowerModules | None:
-    """The modules of `towers`. None where there are none."""
+def tower_modules(towers: Towers, options: XLRM, width: int, device: torch.device | None) -> TowerModules | None:
+    """The modules of `towers`, for tables of `width` columns. None where there are none."""
     if not towers:
         return None
-    modules = [XLRMTower(len(own), width, tower, device) for own in towers]
-    return TowerModules(towers, list(modules), [module.columns for module in modules], width)
+    modules = [XLRMTower(len(own), width, options.tower, device) for own in towers]
+    return TowerModules(towers, list(modules), [module.columns for module in modules], options.embedding_dim)

@@ -34,6 +34,7 @@ class TowerOptions:
     `absolute`: of_mean has the affinity of the paper, the absolute value of a mean cosine; of_samples takes it of each sample first.
     `groups`: patterns of feature names. Tables are first divided by the first pattern that they fit, each group by its own share of the
     towers, as the paper's XLRM by item, user and both; the others are a group of their own.
+    `column_slices`: so many features, with a table each, in place of each of the data's: equal parts of its columns (footnote 1).
     """
 
     count: Count | None = None
@@ -42,6 +43,7 @@ class TowerOptions:
     probe_steps: Count = 500
     absolute: Annotated[str, OneOf(ABSOLUTES)] = OF_MEAN
     groups: list[str] | None = None
+    column_slices: Count = 1
 
     @property
     def probes(self) -> bool:

@@ -18,6 +18,13 @@ KINDS = ("cuda", "cpu")
 #: Ranks that can be planned for and priced: every step has a time on each of them.
 MOST_RANKS = 2**16
 NUMBER_FORMATS = ("fp32", "tf32", "bf16", "fp16")
+#: In the source of a device whose figures are another machine's (conf/cluster/local.yaml).
+NOT_CALIBRATED = "calibrate was not run on this machine"
+
+
+def is_calibrated(source: str) -> bool:
+    """Whether figures of this `source` are of the device that they are named for. Times that follow from others are shown nowhere."""
+    return NOT_CALIBRATED not in source
 
 
 @dataclass(frozen=True)
@@ -122,6 +129,7 @@ class Cluster:
         notes: what a reader should know of the figures.
         hosts_per_leaf: hosts behind one leaf switch; 0: all hosts reach each other at full speed.
         leaf_oversubscription: a leaf's links upwards carry 1 / this of what its hosts can send.
+        library_latency: times the latencies that NCCL's tuning model adds to those of the links (`simulate/protocols.py`).
         price_per_device_hour: dollars; None: as `list_price` has it. There are no costs where both are None.
         list_price: a public price; no part of a config's identity.
         failures: how often a device stops a training; no part of a config's identity. None: not known, and none are counted.
@@ -141,6 +149,7 @@ class Cluster:
     notes: list[str] = field(default_factory=list)
     hosts_per_leaf: CountFromZero = 0
     leaf_oversubscription: Factor = 1.0
+    library_latency: Positive = 1.0
     price_per_device_hour: Positive | None = None
     list_price: ListPrice | None = None
     host: Host | None = None
@@ -161,6 +170,10 @@ class Cluster:
     @property
     def world_size(self) -> int:
         return self.hosts * self.ranks_per_host
+
+    @property
+    def calibrated(self) -> bool:
+        return is_calibrated(self.device.source)
 
     @property
     def price(self) -> Price | None:

@@ -138,6 +138,12 @@ def simulated(iteration: Simulated, batch_per_rank: int) -> None:
         _line("", f"a billion samples cost {iteration.cost_per_billion_samples:,.2f} ${at}")
 
 
+def advice(sentences: Sequence[str]) -> None:
+    """What bounds what was simulated."""
+    for sentence in sentences:
+        _line("", sentence)
+
+
 def in_run(iteration: Simulated) -> None:
     """Of the training that follows, whose caches and files still fill."""
     assert iteration.in_run is not None
@@ -146,11 +152,8 @@ def in_run(iteration: Simulated) -> None:
 
 
 def not_calibrated(cluster: str) -> None:
-    """In place of a simulation that would stand beside what is measured here, of a machine that nobody has measured."""
-    _line(
-        "simulated",
-        f"{cluster}: not calibrated, so no figure beside the measured one; python -m recsys_lab calibrate measures this machine",
-    )
+    """In place of a simulation of a machine that nobody has measured."""
+    _line("simulated", f"{cluster}: not calibrated, so no times; python -m recsys_lab calibrate measures this machine")
 
 
 def trains_here(named: ShardingPlan, here: ShardingPlan) -> None:

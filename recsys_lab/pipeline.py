@@ -25,7 +25,6 @@ from recsys_lab.record.loggers import finish
 from recsys_lab.record.result import CHOICES, Result, plan_summary, write_result
 from recsys_lab.record.run_folder import REASONS_FILE, STORES_FILE
 from recsys_lab.report import say
-from recsys_lab.report.advice import simulated_advice
 from recsys_lab.report.page import write_page
 from recsys_lab.simulate import write_trace
 from recsys_lab.train.job import Job, train
@@ -59,7 +58,6 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     elif simulated is not None:
         simulated = with_bounds(with_interval(simulated, named, experiment.profile), named, experiment, data)
         say.simulated(simulated, named.steps.batch_size)
-        say.advice(simulated_advice(asdict(simulated), named.plan, experiment.choices))
     rows = most_rows_here(experiment, named) if experiment.trains else None
     here = plan_here(experiment, data, named, rows) if experiment.trains else named
     say.trains_here(named.plan, here.plan)

@@ -138,12 +138,6 @@ def simulated(iteration: Simulated, batch_per_rank: int) -> None:
         _line("", f"a billion samples cost {iteration.cost_per_billion_samples:,.2f} ${at}")
 
 
-def advice(sentences: Sequence[str]) -> None:
-    """What bounds what was simulated."""
-    for sentence in sentences:
-        _line("", sentence)
-
-
 def in_run(iteration: Simulated) -> None:
     """Of the training that follows, whose caches and files still fill."""
     assert iteration.in_run is not None

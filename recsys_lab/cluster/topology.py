@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
+from recsys_lab.base.calibrated import is_calibrated
 from recsys_lab.base.ranges import CountFromZero, Factor, Hosts, NotNegative, OneOf, Positive, RanksPerHost, ShareBelowOne, ShareOfPeak
 from recsys_lab.base.schema import check_fields
 from recsys_lab.cluster.failures import Failures
@@ -18,13 +19,6 @@ KINDS = ("cuda", "cpu")
 #: Ranks that can be planned for and priced: every step has a time on each of them.
 MOST_RANKS = 2**16
 NUMBER_FORMATS = ("fp32", "tf32", "bf16", "fp16")
-#: In the source of a device whose figures are another machine's (conf/cluster/local.yaml).
-NOT_CALIBRATED = "calibrate was not run on this machine"
-
-
-def is_calibrated(source: str) -> bool:
-    """Whether figures of this `source` are of the device that they are named for. Times that follow from others are shown nowhere."""
-    return NOT_CALIBRATED not in source
 
 
 @dataclass(frozen=True)

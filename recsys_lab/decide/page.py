@@ -19,7 +19,7 @@ from recsys_lab.decide.sensitivity import advice, bound_of
 from recsys_lab.decide.tables import clusters_table
 from recsys_lab.report import html
 from recsys_lab.report.charts import side_by_side
-from recsys_lab.report.sections import MEMORY, MEMORY_PARTS, gb
+from recsys_lab.report.memory import MEMORY, MEMORY_PARTS, gb
 from recsys_lab.units import GB
 
 STYLE = """

@@ -8,7 +8,8 @@ from recsys_lab.decide.answer import Winner, cheapest_first
 from recsys_lab.decide.fixes import LACKS
 from recsys_lab.decide.price_words import price_words
 from recsys_lab.decide.rows import PLACES, Change, Row
-from recsys_lab.report.sections import MEMORY, MEMORY_PARTS, Table
+from recsys_lab.report.memory import MEMORY, MEMORY_PARTS
+from recsys_lab.report.sections import Table
 from recsys_lab.units import counted, human_count
 
 DASH = "\N{EN DASH}"

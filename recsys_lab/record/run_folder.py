@@ -12,9 +12,9 @@ from typing import Any
 
 import yaml
 
+from recsys_lab.base.calibrated import is_calibrated
 from recsys_lab.base.files import NOTHING, read_json, read_text, what_is
 from recsys_lab.base.schema import check_shape
-from recsys_lab.cluster.topology import is_calibrated
 from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.serialise import load_plan

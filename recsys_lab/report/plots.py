@@ -25,7 +25,7 @@ from recsys_lab.report.charts import (
     prefixed,
     tip,
 )
-from recsys_lab.report.sections import MEMORY, MEMORY_PARTS, gb
+from recsys_lab.report.memory import MEMORY, MEMORY_PARTS, gb
 from recsys_lab.units import GB, human_bytes
 
 if TYPE_CHECKING:

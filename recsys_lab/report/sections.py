@@ -15,15 +15,13 @@ from recsys_lab.record.metrics import QUALITY, RETRIEVAL
 from recsys_lab.record.result import WARM_UP
 from recsys_lab.record.run_folder import Run, value_at
 from recsys_lab.report.baselines import baseline_rows, overrides_text, verdict
+from recsys_lab.report.memory import MEMORY, MEMORY_PARTS, fullest_words
 from recsys_lab.tables.tiers import ROW_SHARDED
-from recsys_lab.units import GB, MS_PER_S, counted, grid, human_bytes, human_count
+from recsys_lab.units import MS_PER_S, counted, grid, human_bytes, human_count
 
 UNKNOWN = "not known"
 CALIBRATE = "python -m recsys_lab calibrate measures this machine"
 PIPELINE = "sharder.executor.pipeline"
-#: The one figure of memory, wherever pages and tables have one, and what is in it (`recsys_lab.plan.memory`).
-MEMORY = "memory of the fullest rank"
-MEMORY_PARTS = "weights, optimizer state, dense arch, buffers of a step"
 #: Letters of a group of ranks in a table.
 LONGEST_GROUP = 24
 
@@ -121,19 +119,6 @@ def _simulated_rows(run: Run) -> list[Figure]:
     if early := simulated.get("in_run"):
         rows.append((f"iteration, mean of this run's {counted(early['steps'], 'step')}", ms(early["iteration_ms"]), where))
     return rows
-
-
-def fullest_words(run: Run) -> str:
-    """`12.3 of 80 GB`: the memory of the fullest rank, of what it may fill. Empty where the record does not say."""
-    fullest, there = (run.result["plan"] or {}).get("fullest_bytes"), run.memory_there_bytes
-    if fullest is None or there is None:
-        return ""
-    return f"{gb(fullest)} of {there / GB:g} GB"
-
-
-def gb(size_bytes: float) -> str:
-    """In 1e9 bytes, with the digits that a small one needs."""
-    return f"{size_bytes / GB:.1f}" if size_bytes >= GB else f"{size_bytes / GB:.2g}"
 
 
 def has_quality(run: Run) -> bool:

@@ -13,8 +13,8 @@ from recsys_lab.errors import UserError
 from recsys_lab.report import plots
 from recsys_lab.report.advice import small_words
 from recsys_lab.report.charts import chart, drawing, element, tip
+from recsys_lab.report.memory import MEMORY, MEMORY_PARTS
 from recsys_lab.report.page import CONTENTS, write_page
-from recsys_lab.report.sections import MEMORY, MEMORY_PARTS
 from recsys_lab.simulate.simulated import Interval
 from recsys_lab.units import human_bytes
 from tests.record.fake_run import failed, make_config, make_plan, make_result, write_run

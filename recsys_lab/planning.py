@@ -29,8 +29,7 @@ from recsys_lab.plan.workload import ModelCost
 from recsys_lab.record.run_folder import CachePoint, StoresFile
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.simulate import InRun, Profile, Simulated, Timeline, simulate
-from recsys_lab.simulate.bounds import bounds_of, saved_ms
-from recsys_lab.simulate.phases import HOST
+from recsys_lab.simulate.bounds import HOST_LAUNCHES, bounds_of, saved_ms
 from recsys_lab.simulate.posterior import Response, error_on, interval_of, log_changes, responses
 from recsys_lab.simulate.simulated import iteration_ms
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
@@ -221,7 +220,8 @@ def with_bounds(simulated: Simulated, planned: Planned, experiment: Experiment, 
     saved = saved_ms(partial(time_of, planned), experiment.profile, planned.cluster)
     simulated = replace(simulated, bound_by=saved)
     sharder = experiment.choices.get("sharder")
-    if sharder == TORCHREC or not is_far_too_small(simulated.phases_ms, simulated.iteration_ms, planned.plan, planned.cluster):
+    host_share = 2 * saved.get(HOST_LAUNCHES, 0.0) / simulated.iteration_ms
+    if sharder == TORCHREC or not is_far_too_small(host_share, planned.plan, planned.cluster):
         return simulated
     with apart_from_hydra():
         plain = replace(experiment, sharder=SharderChoice.of(composed("sharder", TORCHREC)))
@@ -231,10 +231,10 @@ def with_bounds(simulated: Simulated, planned: Planned, experiment: Experiment, 
         return simulated
 
 
-def is_far_too_small(phases_ms: Mapping[str, float], iteration_ms: float, plan: ShardingPlan, cluster: Cluster) -> bool:
-    """Whether the tables of `plan` would lie on a part of one device, and the cluster waits for launches most of the time."""
+def is_far_too_small(host_share: float, plan: ShardingPlan, cluster: Cluster) -> bool:
+    """Whether the tables of `plan` would lie on a part of one device, and the iteration is the host's for the most part (`host_share`)."""
     little = sum(table.weight_bytes for table in plan.tables) < SMALL * cluster.device.memory_gb * GB
-    return little and cluster.world_size > 1 and phases_ms.get(HOST, 0.0) > iteration_ms / 2
+    return little and cluster.world_size > 1 and host_share > 0.5
 
 
 def in_run(experiment: Experiment, planned: Planned, steps: int) -> InRun:

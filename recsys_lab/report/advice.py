@@ -27,7 +27,7 @@ from recsys_lab.units import human_bytes
 
 #: What helps against each bound.
 REMEDIES = {
-    HOST_LAUNCHES: "a larger batch, or fewer devices, launch less for each sample",
+    HOST_LAUNCHES: "a larger batch, or fewer devices, have less of it for each sample",
     KERNELS: "a larger batch, or fewer pieces of tables, have fewer kernels for each sample",
     ARITHMETIC: "a lower precision does more of it in the same time (precision=bf16)",
     MEMORY: "FP16 tables or smaller rows need less of it",
@@ -66,10 +66,11 @@ def simulated_advice(simulated: Mapping[str, Any], plan: ShardingPlan | None, ch
 
 
 def small_words(simulated: Mapping[str, Any], plan: ShardingPlan, choices: Mapping[str, str | None]) -> str:
-    """`94% host launch: 14 MB of tables on 64 GPUs; torchrec is 1.3 times as fast here; dmt is another model than dcn.`"""
+    """`94% host launches and overhead: 14 MB of tables on 64 GPUs; torchrec is 1.3 times as fast here; dmt is another model than dcn.`"""
     whole_ms, sharder = simulated["iteration_ms"], choices.get("sharder")
     tables = human_bytes(sum(table.weight_bytes for table in plan.tables))
-    parts = [f"{share(simulated['phases_ms'].get('host_launch'), whole_ms)} host launch: {tables} of tables on {plan.world_size} devices"]
+    host = share(2 * simulated["bound_by"].get(HOST_LAUNCHES, 0.0), whole_ms)
+    parts = [f"{host} {HOST_LAUNCHES}: {tables} of tables on {plan.world_size} devices"]
     times = whole_ms / simulated["torchrec_ms"]
     parts.append(f"torchrec is {times:.1f} times as fast here" if times > 1.05 else "torchrec is no faster here")
     if len(plan.towers) > 1:

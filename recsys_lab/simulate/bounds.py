@@ -18,7 +18,7 @@ FIXED = "latency and overhead"
 ARITHMETIC, MEMORY, HOST_MEMORY, DISK = "arithmetic", "memory bandwidth", "host memory", "disk"
 BETWEEN_HOSTS, IN_A_HOST, HOST_LINK = "links between hosts", "links in a host", "host link"
 LATENCY_BETWEEN, LATENCY_IN, NCCL = "latency between hosts", "latency in a host", "latency of NCCL"
-HOST_LAUNCHES, KERNELS = "host launches", "overhead of kernels"
+HOST_LAUNCHES, KERNELS = "host launches and overhead", "overhead of kernels"
 #: Figures of the software that are times: of the host for each launch, and of the device beside the work of its kernels.
 LAUNCH_TIMES = ("launch_overhead_us", "iteration_overhead_ms")
 KERNEL_TIMES = ("kernel_us", "table_overhead_us", "tier_overhead_us", "lookup_ns", "cached_table_us", "cached_lookup_ns", "cached_miss_ns")

@@ -53,8 +53,8 @@ def test_the_host_is_a_row_of_the_timeline_and_of_what_is_waited_for() -> None:
     timeline, bounds = timeline_charts({"otherData": facts, "traceEvents": [*TRACE["traceEvents"], *HOST]})
     assert timeline.title == "simulated: the slowest rank, 7.600 ms" and "runs ahead" in timeline.note
     assert "launch x\n7.600 ms, from 0.000 to 7.600\nkernels: 9" in tips(timeline) and "host launch" in words(timeline)
-    assert "host launches: 7.600 ms, of which the iteration waits for 6.900" in tips(bounds)
-    assert {"host launches, 6.90 ms", "arithmetic, 0.70 ms", "hidden"} <= set(words(bounds))
+    assert "host launches and overhead: 7.600 ms, of which the iteration waits for 6.900" in tips(bounds)
+    assert {"host launches and overhead, 6.90 ms", "arithmetic, 0.70 ms", "hidden"} <= set(words(bounds))
 
 
 def test_what_is_hidden_is_drawn_as_hidden() -> None:

@@ -95,7 +95,7 @@ def _bars(events: Sequence[dict[str, Any]], facts: dict[str, Any]) -> list[_Bar]
     exposed_ms = min((waited or {}).get(HOST, 0.0), launches_ms)
     if launches_ms:
         words = f"{HOST_LAUNCHES}: {launches_ms:,.3f} ms, of which the iteration waits for {exposed_ms:,.3f}"
-        bars.append(_Bar(HOST_LAUNCHES, HOST_LAUNCHES, launches_ms, exposed_ms, words))
+        bars.append(_Bar("the host", HOST_LAUNCHES, launches_ms, exposed_ms, words))
     return sorted(bars, key=lambda one: (-one.waited_ms, -one.ms))
 
 

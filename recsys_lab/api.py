@@ -24,9 +24,8 @@ from recsys_lab.experiment import Experiment, of_words
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.explain import explain as sentences_of
 from recsys_lab.plan.explain import table_facts
-from recsys_lab.planning import Planned, plan_for, planned_as, price, with_interval
-from recsys_lab.record.result import read_result
-from recsys_lab.record.run_folder import DEEPEST, Run, read_run, runs_below
+from recsys_lab.planning import Planned, check_calibrated, plan_for, planned_as, price, with_interval
+from recsys_lab.record.run_folder import DEEPEST, Run, read_record, read_run, runs_below
 from recsys_lab.simulate import Simulated
 from recsys_lab.tables import Table
 from recsys_lab.units import counted, grid
@@ -157,7 +156,7 @@ def explain(experiment: Experiment | str, *words: str, **keys: Any) -> Explanati
     """
     resolved = _experiment(experiment, words, keys)
     planned = plan(resolved)
-    reasons = resolved.sharder.planner.reasons(planned.plan, planned.inputs)
+    reasons = resolved.sharder.planner.reasons(planned.plan, planned.inputs) if resolved.cluster.calibrated else None
     explanation = reasons.explanation() if reasons is not None else {"sentences": [], "columns": [], "rows": []}
     return Explanation(
         (*sentences_of(planned.plan), *explanation["sentences"]),
@@ -176,13 +175,14 @@ def simulate(experiment: Experiment | str, *words: str, given: ShardingPlan | No
         A Simulated: `iteration_ms` with its 90 % interval, `phases_ms`, `collectives`, `bytes_per_rank`. The figures of `mode=simulate`.
 
     Raises:
-        UserError, PlanDoesNotFit: as `plan` does. UserError also where the cluster lacks a figure that a step needs.
+        UserError, PlanDoesNotFit: as `plan` does. UserError also where the cluster lacks a figure that a step needs, or is not calibrated.
 
     >>> priced = simulate("model=dcn_mlperf", "data=random", sharder="torchrec_row_wise", cluster="h100x64")
     >>> priced.world_size, priced.iteration_ms > 0
     (64, True)
     """
     resolved = _experiment(experiment, words, keys)
+    check_calibrated(resolved.cluster)
     planned = plan(resolved, given=given)
     return with_interval(price(planned, resolved.profile)[0], planned, resolved.profile)
 
@@ -249,7 +249,7 @@ def load(path: Path | str) -> pandas.DataFrame:
     folders = list(runs_below(at))
     if not folders:
         raise UserError("no run lies here", where=at, allowed=f"a run folder, or a folder with some in it, up to {DEEPEST} levels down")
-    return pandas.json_normalize([{"folder": str(folder)} | read_result(folder) for folder in folders])
+    return pandas.json_normalize([{"folder": str(folder)} | read_record(folder) for folder in folders])
 
 
 def _path(value: Path | str, where: str) -> Path | str:

@@ -16,11 +16,10 @@ from typing import Any
 
 from recsys_lab.base.files import write_json
 from recsys_lab.base.quiet import quiet_torchrec
-from recsys_lab.config import calibrated
 from recsys_lab.config.frozen import save
-from recsys_lab.experiment import LOCAL, Experiment
+from recsys_lab.experiment import Experiment
 from recsys_lab.plan.serialise import save_plan
-from recsys_lab.planning import bounds, in_run, most_rows_here, plan_for, plan_here, price, replan, store_curve, with_interval
+from recsys_lab.planning import bounds, in_run, most_rows_here, plan_for, plan_here, price, replan, store_curve, with_bounds, with_interval
 from recsys_lab.record.environment import write_environment
 from recsys_lab.record.loggers import finish
 from recsys_lab.record.result import CHOICES, Result, plan_summary, write_result
@@ -53,19 +52,18 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     say.plan(named.plan, named.cluster)
     say.stores(named.stores)
     simulated, timeline = price(named, experiment.profile) if experiment.simulates else (None, None)
-    unknown = experiment.trains and experiment.cluster.name == LOCAL and not calibrated.is_there()
-    if simulated is not None and unknown:
-        say.not_calibrated(LOCAL)
+    known = simulated is not None and simulated.calibrated
+    if simulated is not None and not known:
+        say.not_calibrated(simulated.cluster)
     elif simulated is not None:
-        simulated = with_interval(simulated, named, experiment.profile)
+        simulated = with_bounds(with_interval(simulated, named, experiment.profile), named, experiment, data)
         say.simulated(simulated, named.steps.batch_size)
     rows = most_rows_here(experiment, named) if experiment.trains else None
     here = plan_here(experiment, data, named, rows) if experiment.trains else named
     say.trains_here(named.plan, here.plan)
-    if simulated is not None and experiment.trains and here is named and named.plan.has_stores:
+    if simulated is not None and known and experiment.trains and here is named and named.plan.has_stores:
         simulated = replace(simulated, in_run=in_run(experiment, named, experiment.train_steps(data)))
-        if not unknown:
-            say.in_run(simulated)
+        say.in_run(simulated)
 
     compared = None
     if writes and experiment.compares(data):
@@ -89,11 +87,12 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
         save_plan(named.plan, folder / "plan.json")
         if here is not named:
             save_plan(here.plan, folder / "plan_here.json")
-        if (reasons := experiment.sharder.planner.reasons(named.plan, named.inputs)) is not None:
+        reasons = experiment.sharder.planner.reasons(named.plan, named.inputs) if named.cluster.calibrated else None
+        if reasons is not None:
             write_json(folder / REASONS_FILE, {"told": reasons.explanation(), "reasons": reasons.to_json()})
-        if simulated is not None and (curve := store_curve(experiment, named, simulated)) is not None:
+        if simulated is not None and known and (curve := store_curve(experiment, named, simulated)) is not None:
             write_json(folder / STORES_FILE, asdict(curve))
-        if timeline is not None:
+        if timeline is not None and known:
             write_trace(timeline, folder / "trace.json", bounds(named, experiment.profile, timeline))
     if experiment.trains:
         again, start = partial(replan, experiment, here, named), compared.start if compared else None

@@ -14,12 +14,12 @@ from statistics import fmean
 import psutil
 
 from recsys_lab.cluster import Cluster
-from recsys_lab.config.choices import cluster_here
+from recsys_lab.config.choices import apart_from_hydra, cluster_here, composed
 from recsys_lab.config.options import ExecutorOptions
 from recsys_lab.data.capped import capped
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import PlanDoesNotFit, UserError
-from recsys_lab.experiment import LOCAL, Experiment, Towers
+from recsys_lab.experiment import LOCAL, Experiment, SharderChoice, Towers
 from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import check_fits
@@ -29,10 +29,11 @@ from recsys_lab.plan.workload import ModelCost
 from recsys_lab.record.run_folder import CachePoint, StoresFile
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.simulate import InRun, Profile, Simulated, Timeline, simulate
-from recsys_lab.simulate.bounds import bounds_of
+from recsys_lab.simulate.bounds import HOST_LAUNCHES, bounds_of, saved_ms
 from recsys_lab.simulate.posterior import Response, error_on, interval_of, log_changes, responses
 from recsys_lab.simulate.simulated import iteration_ms
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
+from recsys_lab.units import GB
 
 #: The tables that train here may fill this share of the machine's memory, weights and optimizer state together.
 TABLES_SHARE_OF_MEMORY = 0.25
@@ -42,6 +43,9 @@ RUN_POINTS = 8
 CURVE_POINTS = 10
 #: Beyond so many ranks a curve takes longer than a run should wait.
 MOST_CURVE_RANKS = 1024
+#: Tables below this share of one device's memory are few for many devices.
+SMALL = 0.1
+TORCHREC = "torchrec"
 #: Of memory, so that a plan fits the least budget in spite of rounding.
 ROUNDING = 1e-6
 
@@ -184,14 +188,23 @@ def price(planned: Planned, profile: Profile, cluster: Cluster | None = None) ->
     return simulate(planned.steps, cluster, profile, planned.plan, planned.workload, planned.files)
 
 
+def check_calibrated(cluster: Cluster) -> None:
+    """Raises UserError for a cluster whose figures are another machine's: nothing that is simulated of it is shown."""
+    if not cluster.calibrated:
+        raise UserError(
+            "not calibrated, so nothing is known of its times", where=f"cluster {cluster.name}", remedy="python -m recsys_lab calibrate"
+        )
+
+
 def responses_of(planned: Planned, profile: Profile) -> dict[str, Response]:
     """What each unknown of the software and of the cluster does to the time of an iteration."""
+    return responses(partial(time_of, planned), profile, planned.cluster)
 
-    def time_ms(software: Profile, cluster: Cluster) -> float:
-        software = software.pipelined if planned.executor.pipeline else software
-        return iteration_ms(planned.steps, cluster, software, planned.plan, planned.workload, planned.files)
 
-    return responses(time_ms, profile, planned.cluster)
+def time_of(planned: Planned, profile: Profile, cluster: Cluster) -> float:
+    """The `iteration_ms` of `price` alone."""
+    profile = profile.pipelined if planned.executor.pipeline else profile
+    return iteration_ms(planned.steps, cluster, profile, planned.plan, planned.workload, planned.files)
 
 
 def with_interval(simulated: Simulated, planned: Planned, profile: Profile) -> Simulated:
@@ -200,6 +213,28 @@ def with_interval(simulated: Simulated, planned: Planned, profile: Profile) -> S
         return simulated
     changes = log_changes(responses_of(planned, profile), profile, planned.cluster, planned.plan.sharder, planned.plan.sharder)
     return replace(simulated, interval_ms=interval_of(changes, simulated.iteration_ms))
+
+
+def with_bounds(simulated: Simulated, planned: Planned, experiment: Experiment, data: DataSet) -> Simulated:
+    """`simulated`, the price of `planned`, with what would shorten it. Of a model far too small for its cluster, with TorchRec's time."""
+    saved = saved_ms(partial(time_of, planned), experiment.profile, planned.cluster)
+    simulated = replace(simulated, bound_by=saved)
+    sharder = experiment.choices.get("sharder")
+    host_share = 2 * saved.get(HOST_LAUNCHES, 0.0) / simulated.iteration_ms
+    if sharder == TORCHREC or not is_far_too_small(host_share, planned.plan, planned.cluster):
+        return simulated
+    with apart_from_hydra():
+        plain = replace(experiment, sharder=SharderChoice.of(composed("sharder", TORCHREC)))
+    try:
+        return replace(simulated, torchrec_ms=price(plan_for(plain, data), experiment.profile)[0].iteration_ms)
+    except UserError:
+        return simulated
+
+
+def is_far_too_small(host_share: float, plan: ShardingPlan, cluster: Cluster) -> bool:
+    """Whether the tables of `plan` would lie on a part of one device, and the iteration is the host's for the most part (`host_share`)."""
+    little = sum(table.weight_bytes for table in plan.tables) < SMALL * cluster.device.memory_gb * GB
+    return little and cluster.world_size > 1 and host_share > 0.5
 
 
 def in_run(experiment: Experiment, planned: Planned, steps: int) -> InRun:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
+from recsys_lab.base.calibrated import is_calibrated
 from recsys_lab.base.ranges import CountFromZero, Factor, Hosts, NotNegative, OneOf, Positive, RanksPerHost, ShareBelowOne, ShareOfPeak
 from recsys_lab.base.schema import check_fields
 from recsys_lab.cluster.failures import Failures
@@ -122,6 +123,7 @@ class Cluster:
         notes: what a reader should know of the figures.
         hosts_per_leaf: hosts behind one leaf switch; 0: all hosts reach each other at full speed.
         leaf_oversubscription: a leaf's links upwards carry 1 / this of what its hosts can send.
+        library_latency: times the latencies that NCCL's tuning model adds to those of the links (`simulate/protocols.py`).
         price_per_device_hour: dollars; None: as `list_price` has it. There are no costs where both are None.
         list_price: a public price; no part of a config's identity.
         failures: how often a device stops a training; no part of a config's identity. None: not known, and none are counted.
@@ -141,6 +143,7 @@ class Cluster:
     notes: list[str] = field(default_factory=list)
     hosts_per_leaf: CountFromZero = 0
     leaf_oversubscription: Factor = 1.0
+    library_latency: Positive = 1.0
     price_per_device_hour: Positive | None = None
     list_price: ListPrice | None = None
     host: Host | None = None
@@ -161,6 +164,10 @@ class Cluster:
     @property
     def world_size(self) -> int:
         return self.hosts * self.ranks_per_host
+
+    @property
+    def calibrated(self) -> bool:
+        return is_calibrated(self.device.source)
 
     @property
     def price(self) -> Price | None:

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from recsys_lab.decide.rows import Change, Row
-from recsys_lab.report.charts import LETTER, NARROW, SOFT, Chart, box, chart, colour, cut, drawing, legend, legend_height, tip
+from recsys_lab.report.charts import (
+    LETTER,
+    LONG_NOTE,
+    NARROW,
+    SOFT,
+    Chart,
+    bar,
+    box,
+    chart,
+    colour,
+    cut,
+    drawing,
+    legend,
+    legend_height,
+    limit_of,
+    tip,
+)
 from recsys_lab.units import counted
 
 if TYPE_CHECKING:
@@ -142,19 +159,19 @@ def tornado(changes: Sequence[Change], name: str) -> list[Chart]:
     if not fitting:
         return []
     left = 16 + LETTER * max(len(change.name) for change in fitting)
+    percents = [100 * (change.time_change or 0.0) for change in fitting]
+    limit = limit_of(percents)
     with drawing(height=52 + 24 * len(fitting), left=left, bottom=42) as axes:
-        for place, change in enumerate(fitting):
-            assert change.time_change is not None
-            percent = 100 * change.time_change
+        for place, (change, percent) in enumerate(zip(fitting, percents)):
             words = f"{change.name}: {percent:+.1f} % time a sample\n{change.phase} {change.phase_ms[0]:.2f} to {change.phase_ms[1]:.2f} ms"
-            box(axes, min(percent, 0), place - 0.35, abs(percent), 0.7, colour(2 if percent < 0 else 5), words)
-        percents = [0.0, *(100 * (change.time_change or 0.0) for change in fitting)]
-        margin = 0.05 * (max(percents) - min(percents) or 1)
-        axes.set(xlabel="% time a sample", xlim=(min(percents) - margin, max(percents) + margin), ylim=(len(fitting) - 0.5, -0.5))
+            bar(axes, place, percent, limit, colour(2 if percent < 0 else 5), words, f"{percent:+.0f} %")
+        low, high = max(min(0.0, *percents), -limit), min(max(0.0, *percents), limit)
+        below, above = ((0.45 if cut_off else 0.05) * (high - low or 1) for cut_off in (min(percents) < low, max(percents) > high))
+        axes.set(xlabel="% time a sample", xlim=(low - below, high + above), ylim=(len(fitting) - 0.5, -0.5))
         axes.set_yticks(range(len(fitting)), [change.name for change in fitting])
         axes.axvline(0, color=SOFT, linewidth=1)
         axes.grid(visible=False, axis="y")
-        return [chart(axes, "changes", f"what would help most: changes of {name}")]
+        return [chart(axes, "changes", f"what would help most: changes of {name}", "" if limit == math.inf else LONG_NOTE)]
 
 
 def row_words(row: Row, words: str) -> str:
@@ -166,7 +183,7 @@ def row_words(row: Row, words: str) -> str:
         f"{row.ms:.2f} ms ({span(row.ms_interval)})",
         f"{row.cost:.2f} {words}",
         f"{row.memory_gb:.1f} of {row.memory_there_gb:g} GB{stores}",
-        f"bound by {row.bound}",
+        f"mostly {row.bound}",
         *(f"{phase.replace('_', ' ')} {ms:.3f} ms" for phase, ms in row.phases_ms.items()),
     ]
     if row.price:

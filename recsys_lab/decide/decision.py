@@ -18,14 +18,16 @@ from recsys_lab.decide.fixes import least_change, with_fixes
 from recsys_lab.decide.prices import Priced
 from recsys_lab.decide.question import AXES, Question, parse_question
 from recsys_lab.decide.rows import Change, Row
-from recsys_lab.decide.sensitivity import changes_of, sentences
+from recsys_lab.decide.sensitivity import CHANGES, changes_of, sentences
 from recsys_lab.decide.side_by_side import price_all
 from recsys_lab.decide.sizes import smallest_sentences
 from recsys_lab.decide.standing import standings_of, with_standing
 from recsys_lab.decide.target import Target, target_of
 from recsys_lab.errors import PlanDoesNotFit, UserError
-from recsys_lab.planning import plan_inputs
+from recsys_lab.planning import is_far_too_small, plan_inputs
 from recsys_lab.report.sections import unlike_pipelines
+from recsys_lab.simulate.bounds import HOST_LAUNCHES
+from recsys_lab.units import human_bytes
 
 #: Told how many combinations are done, and of how many.
 Progress = Callable[[int, int], None]
@@ -130,7 +132,8 @@ def decided(question: Question, workers: int | None = None, progress: Progress |
     if winner.row is None:
         raise nothing_fits(priced)
     changes = changes_of(winner.row, priced, data)
-    words = [*smallest_sentences(question.ranges, rows), *sentences(winner.row, changes), *_of_pipelines(priced)]
+    words = [*smallest_sentences(question.ranges, rows), *_of_small(winner.row, priced, changes), *sentences(winner.row, changes)]
+    words += _of_pipelines(priced)
     of_profile = choosable([row for row in rows if row.profile == winner.row.profile], question.trainable)
     chosen = next(one.combination for one in priced if one.combination.name == winner.row.name)
     return Decision(
@@ -145,6 +148,17 @@ def decided(question: Question, workers: int | None = None, progress: Progress |
         target_of(question.run, of_profile),
         question.trainable,
     )
+
+
+def _of_small(row: Row, priced: Sequence[Priced], changes: Sequence[Change]) -> list[str]:
+    """That the chosen row's model is far too small for its cluster. Else nothing."""
+    one = next(one for one in priced if one.combination.name == row.name)
+    assert one.plan is not None
+    share = next((-2 * (change.time_change or 0.0) for change in changes if change.name == CHANGES[HOST_LAUNCHES]), 0.0)
+    if not is_far_too_small(share, one.plan, one.combination.experiment.cluster):
+        return []
+    tables = human_bytes(sum(table.weight_bytes for table in one.plan.tables))
+    return [f"{share:.0%} {HOST_LAUNCHES}: {tables} of tables on {row.ranks} devices."]
 
 
 def _of_pipelines(priced: Sequence[Priced]) -> list[str]:

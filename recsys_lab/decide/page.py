@@ -14,10 +14,13 @@ from recsys_lab.decide.assumptions import assumption_words
 from recsys_lab.decide.bill_words import bill_table
 from recsys_lab.decide.decision import Decision
 from recsys_lab.decide.price_words import price_words
-from recsys_lab.decide.rows import Row
+from recsys_lab.decide.rows import Change, Row
+from recsys_lab.decide.sensitivity import advice, bound_of
 from recsys_lab.decide.tables import clusters_table
 from recsys_lab.report import html
 from recsys_lab.report.charts import side_by_side
+from recsys_lab.report.memory import MEMORY, MEMORY_PARTS, gb
+from recsys_lab.units import GB
 
 STYLE = """
 .filters { display: flex; flex-wrap: wrap; gap: 6px 22px; margin: 10px 0; }
@@ -54,7 +57,7 @@ def page(decision: Decision) -> str:
     values = {key: list(dict.fromkeys(getattr(row, key) for row in rows)) for key in FILTERS}
     profiles = list(dict.fromkeys(row.profile for row in rows if row.ms is not None))
     first = winner.row.profile if winner.row else next(iter(profiles), "")
-    names = values | {PROFILE: profiles}
+    names, said = values | {PROFILE: profiles}, advice(decision.sensitivity)
     classes = {id(row): _classes(row, names) for row in rows}
     drawn = [chart for profile in profiles for chart in charts.of_profile(rows, profile, values, classes)]
     if winner.row:
@@ -64,10 +67,10 @@ def page(decision: Decision) -> str:
         "<h1>Which sharding and precision to pay for</h1>",
         *_verdict(winner.verdict),
         *([f"<p><b>{escape(decision.target.words)}</b></p>"] if decision.target else []),
-        *_cards(winner.row),
+        *_cards(winner.row, decision.sensitivity),
         *([html.table(clusters_table(decision.of_clusters, winner))] if winner.row and len(decision.of_clusters) > 1 else []),
         f'<p class="soft">Batch {rows[0].batch:,} over {escape(where)}. Simulated, not measured.</p>',
-        *map(_paragraph, (*([winner.details] if winner.details else []), *decision.sentences)),
+        *map(_paragraph, (*([winner.details] if winner.details else []), *(line for line in decision.sentences if line not in said))),
         *([_paragraph(assumption_words(decision.assumptions, decision.evidence))] if decision.assumptions else []),
         *([f'<p class="soft">{escape(" ".join(words))}</p>'] if (words := price_words(rows)) else []),
         *([html.table(bill_table(decision), level=2)] if decision.run else []),
@@ -91,27 +94,24 @@ def _verdict(words: str) -> list[str]:
     return [*said, *(f"<pre>{escape(line.strip())}</pre>" for line in lines if line.startswith(" "))]
 
 
-def _cards(best: Row | None) -> list[str]:
-    """Time, cost, memory and what bounds the chosen row."""
+def _cards(best: Row | None, changes: Sequence[Change]) -> list[str]:
+    """Time, cost and memory of the chosen row, and what bounds it."""
     if best is None:
         return []
-    assert best.ms is not None and best.memory_gb is not None
-    figures = (
-        ("an iteration", f"{best.ms:.2f} ms", charts.span(best.ms_interval)),
+    assert best.ms is not None and best.memory_gb is not None and best.memory_there_gb is not None
+    figures = [
+        ("an iteration", f"{best.ms:.2f} ms", f"simulated, 90 %: {charts.span(best.ms_interval)}"),
         (
             f"{'dollars' if best.usd_per_1e9 is not None else 'device-hours'} per 1e9 samples",
-            f"{best.cost:.2f}",
-            charts.span(best.cost_interval),
+            f"{best.cost:.2f}{' $' * (best.usd_per_1e9 is not None)}",
+            f"simulated, 90 %: {charts.span(best.cost_interval)}",
         ),
-        ("memory of the fullest device", f"{best.memory_gb:.1f} GB", f"of {best.memory_there_gb:g} GB"),
-        ("bound by", best.bound or "", ""),
-    )
-    cards = "".join(
-        f'<div class="card simulated"><div>{escape(what)}</div><div class="value">{escape(figure)}</div>'
-        f'<div class="origin">simulated{f", {escape(more)}" if more else ""}</div></div>'
-        for what, figure, more in figures
-    )
-    return [f'<div class="cards">{cards}</div>']
+        (MEMORY, f"{gb(best.memory_gb * GB)} of {best.memory_there_gb:g} GB", f"counted: {MEMORY_PARTS}"),
+    ]
+    if (bound := bound_of(changes)) is not None:
+        part, change = bound
+        figures.append(("bound by", part, f"simulated: {-(change.time_change or 0.0):.0%} less time at twice the speed"))
+    return [html.cards(figures), *(f"<p>{escape(sentence)}</p>" for sentence in advice(changes))]
 
 
 def _paragraph(words: str) -> str:
@@ -203,7 +203,7 @@ def _cells(row: Row, paid: bool) -> dict[str, tuple[str, float | None]]:
         "GB": _figure(row.memory_gb),
         "larger than memory": (charts.stores_words(row), None),
         "exposed ms": _figure(row.exposed_ms),
-        "bound by": (row.bound or "", None),
+        "mostly": (row.bound or "", None),
         "Pareto": ("yes" if row.pareto else "", None),
         "under every profile": ("yes" if row.robust else "", None),
         "what fits": ("" if row.ms is not None else row.fix or row.why_not or "", None),

@@ -19,7 +19,7 @@ from recsys_lab.decide.rows import PLACES, Row
 from recsys_lab.errors import PlanDoesNotFit, UserError, as_called
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.memory import bytes_of_ranks
-from recsys_lab.planning import Planned, plan_for, price, responses_of
+from recsys_lab.planning import Planned, check_calibrated, plan_for, price, responses_of
 from recsys_lab.simulate import Profile, Simulated, Timeline
 from recsys_lab.simulate.posterior import error_on, interval_of, log_changes
 from recsys_lab.units import GB
@@ -52,6 +52,7 @@ class Priced:
 def price_combination(combination: Combination, data: DataSet) -> Priced:
     """Plans and prices it. A cluster that lacks a figure for it, such as the peak of a format, cannot have it."""
     try:
+        check_calibrated(combination.experiment.cluster)
         planned = plan_for(combination.experiment, data)
         why, memory_gb, saved_gb = why_simulated_only(planned), fullest_gb(planned), checkpoint_gb(planned.plan, planned.workload)
         changes, rows = _changes(combination, planned), []

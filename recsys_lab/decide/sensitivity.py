@@ -15,11 +15,23 @@ from recsys_lab.decide.prices import PHASES, Priced, priced_row
 from recsys_lab.decide.rows import HARDWARE, Change, Row
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.experiment import Experiment
-from recsys_lab.plan.steps import MOVES
-from recsys_lab.plan.store import ON_DISK
 from recsys_lab.planning import planned_as
 from recsys_lab.simulate import Profile
-from recsys_lab.simulate.bounds import twice_disk, twice_host_link, twice_memory
+from recsys_lab.simulate.bounds import (
+    ARITHMETIC,
+    BETWEEN_HOSTS,
+    DISK,
+    HOST_LAUNCHES,
+    HOST_LINK,
+    HOST_MEMORY,
+    IN_A_HOST,
+    KERNELS,
+    LATENCY_BETWEEN,
+    LATENCY_IN,
+    MEMORY,
+    NCCL,
+    PARTS,
+)
 
 #: What the sentences are about, by name.
 FP16_COMMS, FP32_COMMS, TOWERS = "FP16 communication", "FP32 communication", "DMT"
@@ -29,6 +41,24 @@ GRAPHS_OF = "hugectr"
 WIRES = ("fp32", "fp16_comms")
 #: A change of time a sample below this is none.
 LEAST = 0.005
+#: A part of the cluster or the software, and what the change is called that makes it twice as fast.
+CHANGES = {
+    BETWEEN_HOSTS: "twice the NIC",
+    IN_A_HOST: "twice the links in a host",
+    MEMORY: "twice the memory bandwidth",
+    ARITHMETIC: "twice the arithmetic",
+    HOST_LINK: "twice the host link",
+    HOST_MEMORY: "twice the host memory",
+    DISK: "twice the disk",
+    LATENCY_BETWEEN: "half the latency between hosts",
+    LATENCY_IN: "half the latency in a host",
+    NCCL: "half the latency of NCCL",
+    HOST_LAUNCHES: "half the launch overhead",
+    KERNELS: "half the overhead of kernels",
+}
+#: Those that are told where they change nothing, too.
+ALWAYS = (BETWEEN_HOSTS, IN_A_HOST, MEMORY, HOST_LAUNCHES)
+OF_SOFTWARE = (HOST_LAUNCHES, KERNELS, NCCL)
 
 
 def changes_of(base: Row, priced: Sequence[Priced], data: DataSet) -> list[Change]:
@@ -45,25 +75,10 @@ def _rows(base: Row, base_priced: Priced, priced: Sequence[Priced], data: DataSe
     experiment, profile = combination.experiment, _profile(combination, base)
     cluster = experiment.cluster
     planned = planned_as(experiment, data, plan)
-    if cluster.hosts > 1:
-        yield (
-            "twice the NIC",
-            priced_row(combination, planned, profile, replace(cluster, cross_host=cluster.cross_host.faster(2))),
-            HARDWARE,
-        )
-    yield (
-        "twice the links in a host",
-        priced_row(combination, planned, profile, replace(cluster, intra_host=cluster.intra_host.faster(2))),
-        HARDWARE,
-    )
-    yield "twice the memory bandwidth", priced_row(combination, planned, profile, twice_memory(cluster)), HARDWARE
-    stores = {step.store for step in planned.steps.steps if step.kind in MOVES}
-    if stores and cluster.device.kind == "cuda":
-        yield "twice the host link", priced_row(combination, planned, profile, twice_host_link(cluster)), HARDWARE
-    if stores & set(ON_DISK):
-        yield "twice the disk", priced_row(combination, planned, profile, twice_disk(cluster)), HARDWARE
-    half = replace(profile, launch_overhead_us=profile.launch_overhead_us / 2)
-    yield "half the launch overhead", priced_row(combination, planned, half), None
+    for part, change in CHANGES.items():
+        with_it = priced_row(combination, planned, *PARTS[part](profile, cluster))
+        if (part in ALWAYS and (cluster.hosts > 1 or part != BETWEEN_HOSTS)) or _saves(with_it, base):
+            yield change, with_it, None if part in OF_SOFTWARE else HARDWARE
     graphs = built("profile", GRAPHS_OF)
     if cluster.device.kind == "cuda" and graphs.launch_overhead_us < profile.launch_overhead_us:
         kernel_us = max(profile.kernel_us, graphs.kernel_us)
@@ -90,6 +105,16 @@ def _rows(base: Row, base_priced: Priced, priced: Sequence[Priced], data: DataSe
         how = f"optimizers={first.optimizer}" if first.optimizer != base.optimizer else f"sharder={first.sharder}"
         row = next((row for row in candidate.rows if row.profile == base.profile and row.ms is not None), None)
         yield name, row, how if first.trainable else None
+
+
+def _saves(row: Row, base: Row) -> bool:
+    return row.ms is not None and base.ms is not None and row.ms < (1 - LEAST) * base.ms
+
+
+def bound_of(changes: Sequence[Change]) -> tuple[str, Change] | None:
+    """The part whose double speed helps most, and its change, of `changes` in their order; None where none helps."""
+    parts = {name: part for part, name in CHANGES.items()}
+    return next(((parts[one.name], one) for one in changes if one.name in parts and (one.time_change or 0.0) < -LEAST), None)
 
 
 def _difference(base: Row, row: Row, candidate: Priced) -> str | None:
@@ -136,19 +161,24 @@ def _phase(base: Row, row: Row) -> tuple[str, tuple[float, float]]:
 
 def sentences(base: Row, changes: Sequence[Change]) -> list[str]:
     """What FP16 communication and towers would do to row `base`, and what would help it most."""
-    lines: list[str] = []
     by_name = {change.name: change for change in changes}
-    lines += [_sentence(by_name[name]) for name in (FP16_COMMS, FP32_COMMS, TOWERS) if name in by_name]
+    return [*(_sentence(by_name[name]) for name in (FP16_COMMS, FP32_COMMS, TOWERS) if name in by_name), *advice(changes)]
+
+
+def advice(changes: Sequence[Change]) -> list[str]:
+    """Two sentences: what helps most that is available here, and which other hardware would."""
     helpful = [change for change in changes if change.fits and (change.time_change or 0.0) < -LEAST]
     by_words = [change for change in helpful if change.how not in (None, HARDWARE)]
+    lines = ["None of the changes that are available here helps by more than 0.5 %."]
     if by_words:
         best = by_words[0]
         saved = f"{-(best.time_change or 0.0):.0%} less time a sample, {_why(best)}"
-        lines.append(f"The most effective change that is available here would be {best.name} ({best.how}): {saved}.")
-    else:
-        lines.append("None of the changes that are available here helps by more than 0.5 %.")
+        lines = [f"The most effective change that is available here would be {best.name} ({best.how}): {saved}."]
     if (bought := next((change for change in helpful if change.how == HARDWARE), None)) is not None:
         lines.append(f"Of other hardware, {bought.name} would help most: {-(bought.time_change or 0.0):.0%} less time a sample.")
+    elif (software := next((change for change in helpful if change.how is None), None)) is not None:
+        saved = f"{-(software.time_change or 0.0):.0%} less time a sample, but nothing here makes it"
+        lines.append(f"No other hardware would help. {software.name[0].upper()}{software.name[1:]} would: {saved}.")
     return lines
 
 

@@ -8,6 +8,7 @@ from recsys_lab.decide.answer import Winner, cheapest_first
 from recsys_lab.decide.fixes import LACKS
 from recsys_lab.decide.price_words import price_words
 from recsys_lab.decide.rows import PLACES, Change, Row
+from recsys_lab.report.memory import MEMORY, MEMORY_PARTS
 from recsys_lab.report.sections import Table
 from recsys_lab.units import counted, human_count
 
@@ -34,11 +35,11 @@ def rows_table(rows: Sequence[Row], winner: Winner, every: bool = False) -> Tabl
         "samples/s",
         *(("$ per 1e9",) if paid else ("dev-hours",)),
         "GB",
-        "bound by",
+        "mostly",
     )
     notes = [
         "Simulated, not measured. The second line of a figure is its 90 % interval. * Pareto-optimal: no row is both faster and cheaper.",
-        "exch.: exposed embedding exchange, ms. GB: of the fullest device.",
+        f"Mostly: what takes most of the iteration. exch.: exposed embedding exchange, ms. GB: {MEMORY}, {MEMORY_PARTS}.",
     ]
     if any(row.stores for row in shown):
         places = " or ".join(dict.fromkeys(PLACES.values()))

@@ -15,7 +15,7 @@ from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.plan.store_facts import StoreFacts
 from recsys_lab.plan.tiers import tier_rows
 from recsys_lab.record.baselines import Baselines
-from recsys_lab.simulate.simulated import Collective, Simulated, Spread
+from recsys_lab.simulate.simulated import Collective, Simulated, Spread, without_times
 from recsys_lab.tables import AccessStatistics
 from recsys_lab.tables.tiers import TIERS
 
@@ -124,7 +124,8 @@ class Measured:
 @dataclass(frozen=True)
 class PlanSummary:
     """`plan.json` in figures. `bytes_per_rank`: what lasts from step to step, table weights, optimizer state and dense arch. `stores`: of
-    the tables that are not in device memory as a whole.
+    the tables that are not in device memory as a whole. `fullest_bytes`: the memory of the fullest rank, which is that, the buffers of a
+    step and kept ids; None: without a workload it is not known.
     """
 
     world_size: int
@@ -135,6 +136,7 @@ class PlanSummary:
     tiers: Mapping[str, Mapping[str, float | None]]
     towers: Sequence[Sequence[str]] | None
     stores: Sequence[StoreFacts] | None = None
+    fullest_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -226,9 +228,12 @@ def _measured(measured: Measured | None) -> dict | None:
 
 
 def _simulated(simulated: Simulated | None) -> dict | None:
-    """`in_run` only where the plan has stores and trains here."""
+    """`in_run` only where the plan has stores and trains here. Without times where the machine is not calibrated: then it says so."""
     figures = _part(simulated)
-    return figures and {key: value for key, value in figures.items() if value is not None or key != "in_run"}
+    if figures and not figures["calibrated"]:
+        return without_times(figures)
+    sometimes = ("in_run", "bound_by", "torchrec_ms")
+    return figures and {k: v for k, v in figures.items() if k != "calibrated" and (v is not None or k not in sometimes)}
 
 
 def _part(part: Any) -> dict | None:
@@ -242,7 +247,8 @@ def plan_summary(
 
     Every tier is named, also one that holds no row: its zero is a count.
     """
-    bytes_of_rank = bytes_of_ranks(plan, workload).lasting if workload else plan.weight_bytes_of_ranks()
+    memory = bytes_of_ranks(plan, workload) if workload else None
+    bytes_of_rank = memory.lasting if memory else plan.weight_bytes_of_ranks()
     return PlanSummary(
         world_size=plan.world_size,
         tables=len(plan.tables),
@@ -252,6 +258,7 @@ def plan_summary(
         tiers=_tiers(plan, access),
         towers=[list(tower) for tower in plan.towers] or None,
         stores=list(stores) or None,
+        fullest_bytes=max(memory.totals) if memory else None,
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from recsys_lab.base.calibrated import is_calibrated
 from recsys_lab.base.files import NOTHING, read_json, read_text, what_is
 from recsys_lab.base.schema import check_shape
 from recsys_lab.errors import UserError
@@ -20,6 +21,7 @@ from recsys_lab.plan.serialise import load_plan
 from recsys_lab.record.environment import ENVIRONMENT_FILE
 from recsys_lab.record.metrics_csv import read_metrics
 from recsys_lab.record.result import RESULT_FILE, read_result
+from recsys_lab.simulate.simulated import without_times
 
 REASONS_FILE = "reasons.json"
 STORES_FILE = "stores.json"
@@ -157,9 +159,15 @@ class Run:
         return None if not memory_gb or reserved is None or reserved == 1 else memory_gb * 1e9 * (1 - reserved)
 
     @property
+    def memory_there_bytes(self) -> float | None:
+        """What the fullest rank may fill: its device's memory, or `sharder.memory_budget_gb`; None where the config does not say."""
+        sizes_gb = [value_at(self.config, key) for key in ("cluster.device.memory_gb", "sharder.memory_budget_gb")]
+        known = [size for size in sizes_gb if isinstance(size, int | float)]
+        return min(known) * 1e9 if known else None
+
+    @property
     def hides_simulation(self) -> bool:
-        """As the function of this name."""
-        return hides_simulation(self.result, self.config)
+        return hides_simulation(self.result)
 
     @property
     def best_auc(self) -> dict[str, float]:
@@ -172,16 +180,17 @@ class Run:
         return list((self.environment.get("data") or {}).get("notes") or [])
 
 
-def is_calibrated(config: Mapping[str, Any]) -> bool:
-    """False where the cluster of a run's `config` is its own machine, with the figures that are on file for some other."""
-    cluster = config.get("cluster") or {}
-    source = str((cluster.get("device") or {}).get("source"))
-    return cluster.get("name") != "local" or "calibrate was not run on this machine" not in source
+def hides_simulation(result: Mapping[str, Any]) -> bool:
+    """Whether the record has a simulation without its times, since the machine is not calibrated."""
+    return (result["simulated"] or {}).get("calibrated") is False
 
 
-def hides_simulation(result: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
-    """A simulated time of this machine, with figures of some other, does not stand beside what was measured on it."""
-    return bool(result["measured"] and result["simulated"]) and not is_calibrated(config)
+def read_record(folder: Path) -> dict[str, Any]:
+    """`folder`/result.json without times of a machine that is not calibrated, as records of earlier versions have them. UserError."""
+    result = read_result(folder)
+    if not result["simulated"] or is_calibrated(str(value_at(read_config(folder), "cluster.device.source"))):
+        return result
+    return result | {"simulated": without_times(result["simulated"])}
 
 
 def read_run(folder: Path | str) -> Run:
@@ -189,7 +198,7 @@ def read_run(folder: Path | str) -> Run:
     folder = Path(folder)
     if not folder.is_dir():
         raise UserError("not a folder" if folder.exists() else "no such folder", where=folder, remedy="name the folder of a run")
-    result = read_result(folder)
+    result = read_record(folder)
     reasons = _read(folder / REASONS_FILE, ReasonsFile)
     if reasons is not None and any(len(row) != len(reasons["told"]["columns"]) for row in reasons["told"]["rows"]):
         raise UserError("a row has more or fewer cells than columns", where=folder / REASONS_FILE, remedy=LEAVE_OUT)

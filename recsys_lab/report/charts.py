@@ -10,6 +10,7 @@ matplotlib is imported when a chart is drawn, since help and refusals of a line 
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Iterator, Sequence
@@ -140,6 +141,31 @@ def box(axes: Axes, x: float, y: float, width: float, height: float, fill: str, 
     from matplotlib.patches import Rectangle
 
     tip(axes.add_artist(Rectangle((x, y), width, height, facecolor=fill, edgecolor="#ffffff80", linewidth=0.4)), words, classes)
+
+
+#: Below a chart that has bars which end in this sign.
+LONGER = "\N{MUCH GREATER-THAN}"
+LONG_NOTE = f"A bar that ends in {LONGER} is longer than it is drawn; its figure stands beside it."
+#: A bar this many times as long as the next is cut, to twice that one; one that is below `UNSEEN` of the longest is not made visible so.
+MUCH_LONGER, UNSEEN = 4.0, 0.002
+
+
+def limit_of(lengths: Sequence[float]) -> float:
+    """Where bars are cut so that the longest do not squash the others; inf where none does."""
+    sizes = sorted(map(abs, lengths), reverse=True)
+    for longer, next_one in zip(sizes, sizes[1:]):
+        if next_one > UNSEEN * sizes[0] and longer > MUCH_LONGER * next_one:
+            return 2 * next_one
+    return math.inf
+
+
+def bar(axes: Axes, place: float, length: float, limit: float, fill: str, words: str, figure: str) -> None:
+    """A horizontal bar from zero with its tip. Beyond `limit` it is cut, and says its `figure`."""
+    drawn = max(-limit, min(length, limit))
+    box(axes, min(drawn, 0.0), place - 0.35, abs(drawn), 0.7, fill, words)
+    if drawn != length and figure:
+        side = "left" if drawn > 0 else "right"
+        axes.text(drawn, place, f" {LONGER} {figure} ", ha=side, va="center")
 
 
 def tip(artist: Artist, words: str, classes: str = "") -> None:

@@ -25,8 +25,10 @@ h3 { font-size: 15px; margin: 20px 0 6px; }
 p { margin: 6px 0; } .soft, .note { color: var(--soft); }
 .failed { border-left: 4px solid var(--limit); background: var(--card); padding: 8px 14px; overflow-wrap: anywhere; }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(160px, 1fr)); gap: 12px; margin: 18px 0 6px; }
+@media (min-width: 601px) { .cards:has(> :nth-child(6):last-child) { grid-template-columns: repeat(3, 1fr); } } /* not five and one */
 .card { background: var(--card); border: 1px solid var(--rule); border-radius: 6px; padding: 10px 14px; }
 .card .value { font-size: 23px; font-weight: 600; font-variant-numeric: tabular-nums; }
+.card .words { font-size: 18px; line-height: 1.6; }
 .card .origin { font-size: 12px; color: var(--soft); }
 .card.simulated { border-style: dashed; }
 nav.contents { display: flex; flex-wrap: wrap; gap: 2px 18px; margin: 14px 0 4px; font-size: 13.5px; } a { color: inherit; }
@@ -45,7 +47,8 @@ td.right, th.right { text-align: right; font-variant-numeric: tabular-nums; whit
 pre { background: var(--card); border: 1px solid var(--rule); border-radius: 6px; padding: 12px; font-size: 12.5px; line-height: 1.4;
   white-space: pre-wrap; overflow-wrap: anywhere; }
 svg { max-width: 100%; height: auto; display: block; } svg text { fill: var(--ink); } svg * { stroke-linejoin: round; }
-@media screen and (max-width: 600px) { figure.wide svg { max-width: none; } .card .value { font-size: 19px; white-space: nowrap; }
+@media screen and (max-width: 600px) { figure.wide svg { max-width: none; } .card .value { font-size: 17px; white-space: nowrap; }
+  .card .words { white-space: normal; line-height: 1.3; }
   table { font-size: 11.5px; } :is(body, body.wide) :is(th, td) { padding-right: 8px; }
   td:last-child:nth-child(2) { overflow-wrap: anywhere; } }
 @page { margin: 12mm; } @page wide { size: landscape; margin: 12mm; }
@@ -75,6 +78,20 @@ def document(title: str, body: Sequence[str], wide: bool = False, reload_s: int 
         + "\n".join(body)
         + (f"\n<script>{script}</script>" if script else "")
         + "\n</body></html>\n"
+    )
+
+
+def cards(figures: Sequence[tuple[str, str, str]]) -> str:
+    """A row of cards: what it is, its value, and where that is from. The frame of a simulated one is dashed."""
+    return '<div class="cards">' + "".join(map(_card, figures)) + "</div>" if figures else ""
+
+
+def _card(figure: tuple[str, str, str]) -> str:
+    what, value, origin = figure
+    dashed, words = " simulated" * origin.startswith("simulated"), "" if any(map(str.isdigit, value)) else " words"
+    return (
+        f'<div class="card{dashed}"><div>{escape(what)}</div><div class="value{words}">{escape(value)}</div>'
+        f'<div class="origin">{escape(origin)}</div></div>'
     )
 
 

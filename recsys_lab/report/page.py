@@ -13,6 +13,7 @@ from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.explain import explain
 from recsys_lab.record.run_folder import Run, read_run
 from recsys_lab.report import html, plots, sections
+from recsys_lab.report.advice import advice
 from recsys_lab.report.charts import Chart, element, side_by_side
 from recsys_lab.report.plan_map import plan_map
 from recsys_lab.report.stores import store_curve, stores, stores_here
@@ -62,11 +63,14 @@ def _top(run: Run, name: str) -> list[str]:
         parts.append(f'<p class="note"><b>Cut short by a search</b>, so these are no figures of a whole run: {cut["metric"]} {bound}.</p>')
     if error := result.get("error"):
         parts.append(f'<p class="failed"><b>The run failed.</b> {escape(error["type"])}: {escape(error["message"])}</p>')
-    parts += _cards(sections.headline(run))
+    parts += map(html.cards, sections.headline_groups(run))
+    parts += [f'<p class="note">{escape(words)}</p>'] if (words := sections.outside_words(result)) else []
+    parts += [f"<p>{escape(sentence)}</p>" for sentence in advice(run)]
     missing = [part for part in ("measured", "simulated") if result[part] is None and not result.get("error")]
     notes = [*(sections.absent(result, part).capitalize() + "." for part in missing), *run.data_notes]
     parts += [f'<p class="note">{escape(note)}</p>' for note in notes]
-    links = "".join(f'<a href="#{anchor}">{words}</a>' for anchor, words in CONTENTS.items())
+    there = [anchor for anchor in CONTENTS if anchor != "quality" or sections.has_quality(run)]
+    links = "".join(f'<a href="#{anchor}">{CONTENTS[anchor]}</a>' for anchor in there)
     return [*parts, f'<nav class="contents" aria-label="Contents">{links}</nav>']
 
 
@@ -76,24 +80,14 @@ def _title(choices: Mapping[str, str | None]) -> str:
     return f"{model} under {sharder} on {cluster}" if model and sharder and cluster else ""
 
 
-def _cards(headline: sections.Table) -> list[str]:
-    """What was measured, and in a row of its own what was simulated."""
-    groups: dict[bool, list[str]] = {False: [], True: []}
-    for figure, value, origin in headline.rows:
-        simulated = origin.startswith("simulated")
-        groups[simulated].append(
-            f'<div class="card{" simulated" if simulated else ""}"><div>{escape(figure)}</div>'
-            f'<div class="value">{escape(value)}</div><div class="origin">{escape(origin)}</div></div>'
-        )
-    note = [f'<p class="note">{escape(headline.note)}</p>'] if headline.rows and headline.note else []
-    return [*(f'<div class="cards">{"".join(cards)}</div>' for cards in groups.values() if cards), *note]
-
-
 def _head(anchor: str) -> str:
     return f'<h2 id="{anchor}">{CONTENTS[anchor]}</h2>'
 
 
 def _learning(run: Run) -> list[str]:
+    """Nothing of a run that only planned or simulated."""
+    if not sections.has_quality(run):
+        return []
     curve = side_by_side(plots.learning_curve(run.metrics, run.best_auc.get("validation")))
     why = sections.absent(run.result, "measured") if run.result["measured"] is None else "no step was logged"
     return [_head("quality"), html.table(sections.quality(run), 0), curve or f'<p class="note">No learning curve: {escape(why)}.</p>']
@@ -103,10 +97,9 @@ def _plan(run: Run) -> list[str]:
     parts = [_head("plan")]
     if run.plan is None:
         return [*parts, f'<p class="note">No plan.json: {escape(sections.absent(run.result, "plan"))}.</p>']
-    summary = run.result["plan"]
-    fullest = summary["bytes_per_rank"]["max"] if summary else None
+    fullest = (run.result["plan"] or {}).get("fullest_bytes")
     cluster = run.result["choices"].get("cluster") or "the named cluster"
-    parts += _one_plan(run, run.plan, f"For {cluster}", run.memory_limit_bytes, fullest)
+    parts += _one_plan(run, run.plan, f"For {cluster}", run.memory_there_bytes, fullest)
     if (larger := stores(run)) is not None:
         parts.append(html.table(larger))
     if (curve := store_curve(run)) is not None:
@@ -154,14 +147,18 @@ def _iteration(run: Run) -> list[str]:
         whole = simulated["iteration_ms"]
         title = f"simulated: {sections.ms(whole)} an iteration"
         bars.append(plots.iteration_bar("phases-simulated", simulated["phases_ms"], whole, title))
+        if saved := simulated.get("bound_by"):
+            bars.append(plots.bound_by(saved, whole))
     parts.append(side_by_side(bars))
     if measured and simulated:
         parts.append('<p class="note">Each bar fills its own scale: one ran here, the other is computed for the named cluster.</p>')
     if run.trace is not None and not run.hides_simulation:
         parts.append(side_by_side(timeline_charts(run.trace)))
-    parts += [html.table(sections.phases(run, origin)) for origin in ("measured", "simulated")]
+    there = [origin for origin in ("measured", "simulated") if run.result[origin] or run.result.get("error")]
+    parts += [html.table(sections.phases(run, origin)) for origin in there]
     parts.append(_head("collectives"))
-    parts += [html.table(sections.collectives(run, origin)) for origin in ("measured", "simulated")]
+    parts += [html.table(sections.collectives(run, origin)) for origin in there]
+    parts += [] if there else ['<p class="note">Nothing was recorded or simulated.</p>']
     return parts
 
 
@@ -174,5 +171,5 @@ def _config(run: Run) -> list[str]:
         html.table(sections.environment(run), 0),
         f"<details><summary>All packages</summary><p>{escape(every)}</p></details>",
         _head("config"),
-        f"<pre>{escape(text)}</pre>",
+        f"<details><summary>All keys</summary><pre>{escape(text)}</pre></details>",
     ]

@@ -7,8 +7,26 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from recsys_lab.plan import ShardingPlan
-from recsys_lab.report.charts import LIMIT, OPEN, SOFT, Chart, box, chart, colour, drawing, legend, legend_height, prefixed, tip
-from recsys_lab.units import human_bytes
+from recsys_lab.report.charts import (
+    LETTER,
+    LIMIT,
+    LONG_NOTE,
+    OPEN,
+    SOFT,
+    Chart,
+    bar,
+    box,
+    chart,
+    colour,
+    drawing,
+    legend,
+    legend_height,
+    limit_of,
+    prefixed,
+    tip,
+)
+from recsys_lab.report.memory import MEMORY, MEMORY_PARTS, gb
+from recsys_lab.units import GB, human_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,8 +67,8 @@ def _curve(index: int, title: str, points: Sequence[tuple[float, float]], best: 
 
 
 def gauge(used: float, limit: float) -> str:
-    """A level bar, as HTML, of the fullest rank. It shows what lasts from step to step in what a plan may fill of that rank."""
-    words = f"fullest rank in all: {human_bytes(used)} of {human_bytes(limit)}, {used / limit:.1%} (weights, optimizer state, dense arch)"
+    """A level bar, as HTML: the memory of the fullest rank, of what it may fill."""
+    words = f"{MEMORY}: {gb(used)} of {limit / GB:g} GB, {used / limit:.1%} ({MEMORY_PARTS})"
     return (
         f'<p><b>{escape(words)}</b></p><meter min="0" max="{max(limit, used):.0f}" high="{limit:.0f}" value="{used:.0f}">'
         f"{used / limit:.1%}</meter>"
@@ -125,6 +143,20 @@ def fullest_of_hosts(plan: ShardingPlan) -> list[dict[str, int]]:
     """The same of the fullest rank of each host."""
     by_rank, n = weights_by_scheme(plan), plan.ranks_per_host
     return [max(by_rank[host * n : (host + 1) * n], key=lambda bar: sum(bar.values())) for host in range(plan.hosts)]
+
+
+def bound_by(saved_ms: Mapping[str, float], whole_ms: float) -> Chart:
+    """A bar for each part that would shorten the iteration at twice the speed, the most helpful first."""
+    percents = {part: 100 * ms / whole_ms for part, ms in saved_ms.items()}
+    with drawing(height=52 + 24 * len(percents), left=16 + LETTER * max(map(len, percents)), bottom=42) as axes:
+        limit = limit_of(list(percents.values()))
+        for place, (part, percent) in enumerate(percents.items()):
+            words = f"{part}: {saved_ms[part]:,.3f} ms or {percent:.1f} % less at twice the speed"
+            bar(axes, place, percent, limit, colour(0), words, f"{percent:.0f} %")
+        axes.set(xlabel="% less time", xlim=(0, 1.2 * min(limit, max(percents.values()))), ylim=(len(percents) - 0.5, -0.5))
+        axes.set_yticks(range(len(percents)), list(percents))
+        axes.grid(visible=False, axis="y")
+        return chart(axes, "bound-by", "simulated: what twice the speed would save", LONG_NOTE if max(percents.values()) > limit else "")
 
 
 def iteration_bar(name: str, phases_ms: Mapping[str, float | None], whole_ms: float, title: str) -> Chart:

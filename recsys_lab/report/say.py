@@ -146,11 +146,8 @@ def in_run(iteration: Simulated) -> None:
 
 
 def not_calibrated(cluster: str) -> None:
-    """In place of a simulation that would stand beside what is measured here, of a machine that nobody has measured."""
-    _line(
-        "simulated",
-        f"{cluster}: not calibrated, so no figure beside the measured one; python -m recsys_lab calibrate measures this machine",
-    )
+    """In place of a simulation of a machine that nobody has measured."""
+    _line("simulated", f"{cluster}: not calibrated, so no times; python -m recsys_lab calibrate measures this machine")
 
 
 def trains_here(named: ShardingPlan, here: ShardingPlan) -> None:

@@ -15,6 +15,7 @@ from recsys_lab.record.metrics import QUALITY, RETRIEVAL
 from recsys_lab.record.result import WARM_UP
 from recsys_lab.record.run_folder import Run, value_at
 from recsys_lab.report.baselines import baseline_rows, overrides_text, verdict
+from recsys_lab.report.memory import MEMORY, MEMORY_PARTS, fullest_words
 from recsys_lab.tables.tiers import ROW_SHARDED
 from recsys_lab.units import MS_PER_S, counted, grid, human_bytes, human_count
 
@@ -45,11 +46,42 @@ class Table:
     right: tuple[str, ...] = ()
 
 
+#: What it is, its value, where that is from.
+Figure = tuple[str, str, str]
+
+
 def headline(run: Run) -> Table:
     """The few figures that matter, each with where it came from."""
-    result, rows = run.result, []
+    rows = tuple(row for group in headline_groups(run) for row in group)
+    note = outside_words(run.result) if rows else absent(run.result, "measured")
+    return Table("Headline", ("figure", "value", "origin"), rows, note, ("value",))
+
+
+def headline_groups(run: Run) -> tuple[list[Figure], list[Figure], list[Figure]]:
+    """The same by what they are: measured time; what is simulated, and memory; quality."""
+    return _measured_rows(run), _simulated_rows(run), _quality_rows(run)
+
+
+def _measured_rows(run: Run) -> list[Figure]:
+    measured = run.result["measured"]
+    if not measured:
+        return []
+    where = f"measured, {counted(measured['world_size'], 'process')} here{_batch_here(run)}"
+    rows = [("iteration, median", ms((measured["iteration_ms"] or {}).get("median")), where)]
+    rows.append(("examples per second, mean", count(measured["examples_per_second"]), where))
+    phases = {name: value for name, value in (measured["phases_ms"] or {}).items() if value}
+    if phases:
+        most = max(phases, key=lambda name: phases[name])
+        rows.append(("most of an iteration", most.replace("_", " "), f"measured: {share(phases[most], sum(phases.values()))} of its time"))
+    if written := measured.get("checkpoints"):
+        rows.append((f"pause a checkpoint ({written['count']} written)", f"{written['mean_s']:.2f} s", "measured, mean"))
+    return rows
+
+
+def _quality_rows(run: Run) -> list[Figure]:
+    rows = []
     for split in ("validation", "test"):
-        if figures := (result["quality"] or {}).get(split):
+        if figures := (run.result["quality"] or {}).get(split):
             if (ndcg := figures.get("ndcg_10")) is not None:
                 rows.append((f"NDCG@10 among all items, {split}", number(ndcg, 4), "measured"))
             if "auc" not in figures:
@@ -59,25 +91,39 @@ def headline(run: Run) -> Table:
                 rows.append((f"best reachable AUC, {split}", number(best, 4), "planted truth"))
             if split == "validation":
                 rows.append((f"NE, {split}", number(figures["ne"], 4), "measured"))
-    if measured := result["measured"]:
-        where = f"measured, {counted(measured['world_size'], 'process')} here{_batch_here(run)}"
-        rows.append(("examples per second, mean", count(measured["examples_per_second"]), where))
-        rows.append(("iteration, median", ms((measured["iteration_ms"] or {}).get("median")), where))
-        if written := measured.get("checkpoints"):
-            rows.append((f"pause a checkpoint ({written['count']} written)", f"{written['mean_s']:.2f} s", "measured, mean"))
+    return rows
+
+
+def _simulated_rows(run: Run) -> list[Figure]:
+    """Time, dollars, memory, what bounds the iteration, and throughput. Memory is counted, of any plan."""
+    rows, simulated = [], run.result["simulated"]
+    memory = [(MEMORY, fullest_words(run), f"counted: {MEMORY_PARTS}")] if fullest_words(run) else []
     if run.hides_simulation:
-        rows.append(("iteration", "not calibrated", f"simulated; {CALIBRATE}"))
-    elif simulated := result["simulated"]:
-        where = f"simulated, {simulated['cluster']}{_batch_there(simulated)}"
-        rows.append(("examples per second", count(simulated["examples_per_second"]), where))
-        rows.append(("iteration", ms(simulated["iteration_ms"]), f"{where}, profile {simulated['profile']}"))
-        if early := simulated.get("in_run"):
-            rows.append((f"iteration, mean of this run's {counted(early['steps'], 'step')}", ms(early["iteration_ms"]), where))
-        if interval := simulated.get("interval_ms"):
-            span = f"{ms(interval['low']).removesuffix(' ms')}\N{EN DASH}{ms(interval['high'])}"
-            rows.append(("90 % interval", span, "simulated, of the iteration"))
-    note = outside_words(result) if rows else absent(result, "measured")
-    return Table("Headline", ("figure", "value", "origin"), tuple(rows), note, ("value",))
+        return [("iteration", "not calibrated", f"simulated; {CALIBRATE}"), *memory]
+    if not simulated:
+        return memory
+    where = f"simulated, {simulated['cluster']}{_batch_there(simulated)}"
+    rows.append(("iteration", ms(simulated["iteration_ms"]), f"{where}, profile {simulated['profile']}"))
+    if interval := simulated.get("interval_ms"):
+        span = f"{ms(interval['low']).removesuffix(' ms')}\N{EN DASH}{ms(interval['high'])}"
+        rows.append(("90 % interval", span, "simulated, of the iteration"))
+    if (usd := simulated.get("cost_per_billion_samples")) is not None:
+        price = simulated.get("price")
+        at = f", at {price['usd_per_device_hour']:,.2f} $ a device-hour ({price['origin']})" if price else ""
+        rows.append(("dollars per 1e9 samples", f"{usd:,.2f} $", f"simulated{at}"))
+    rows += memory
+    if saved := simulated.get("bound_by"):
+        part, saved_ms = next(iter(saved.items()))
+        rows.append(("bound by", part, f"simulated: {share(saved_ms, simulated['iteration_ms'])} less time at twice the speed"))
+    rows.append(("examples per second", count(simulated["examples_per_second"]), where))
+    if early := simulated.get("in_run"):
+        rows.append((f"iteration, mean of this run's {counted(early['steps'], 'step')}", ms(early["iteration_ms"]), where))
+    return rows
+
+
+def has_quality(run: Run) -> bool:
+    """Whether it trained or evaluated, or failed before."""
+    return run.result["quality"] is not None or run.result["mode"] not in ("plan", "simulate")
 
 
 def _batch_here(run: Run) -> str:
@@ -141,11 +187,11 @@ def plan_facts(run: Run, plan: ShardingPlan, title: str, of_record: bool) -> Tab
     ]
     summary = run.result["plan"]
     if of_record and summary:
+        if words := fullest_words(run):
+            rows.append((MEMORY, f"{words}: {MEMORY_PARTS}"))
         total = summary["bytes_per_rank"]
-        rows.append(("with optimizer state and dense arch", f"at most {size(total['max'])}, mean {size(total['mean'])}"))
-        if (limit := run.memory_limit_bytes) is not None:
-            full = "" if total["max"] is None else f" ({total['max'] / limit:.1%} full)"
-            rows.append(("memory limit per rank", f"{human_bytes(limit)}{full}"))
+        limit = "" if run.memory_limit_bytes is None else f"; at most {human_bytes(run.memory_limit_bytes)} may"
+        rows.append(("of it, from step to step", f"at most {size(total['max'])}, mean {size(total['mean'])}, without buffers{limit}"))
     if plan.towers:
         rows.append(("towers", "; ".join(", ".join(tower) for tower in plan.towers)))
     rows.append(("fingerprint", plan.fingerprint))
@@ -258,7 +304,7 @@ def phases(run: Run, origin: str) -> Table:
         rows.append(("iteration", ms(whole), ""))
         ranks = counted(part["world_size"], "rank")
         notes.append(f"cluster {part['cluster']}, {ranks}{_batch_there(part)}, software profile {part['profile']}")
-        notes.append(("the plan fits" if part["feasible"] else "THE PLAN DOES NOT FIT") + _added(part))
+        notes.append("the plan fits" if part["feasible"] else "THE PLAN DOES NOT FIT")
     return Table(title, ("phase", "ms", "share"), tuple(rows), "; ".join(notes), ("ms", "share"))
 
 

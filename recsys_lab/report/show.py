@@ -7,6 +7,7 @@ from rich.console import Console
 from recsys_lab.plan.explain import explain
 from recsys_lab.record.run_folder import Run
 from recsys_lab.report import sections
+from recsys_lab.report.advice import advice
 from recsys_lab.report.stores import stores, stores_here
 from recsys_lab.report.terminal import print_table
 
@@ -25,13 +26,17 @@ def print_run(run: Run, out: Console) -> None:
         out.print(note, style="dim")
     out.print()
     print_table(out, sections.headline(run))
-    print_table(out, sections.quality(run))
+    for sentence in advice(run):
+        out.print(sentence)
+    out.print()
+    if sections.has_quality(run):
+        print_table(out, sections.quality(run))
     if run.plan:
         print_table(out, sections.plan_facts(run, run.plan, "Plan", True))
     for table in (stores(run), stores_here(run), sections.tiers(run), sections.coverage(run)):
         if table is not None:
             print_table(out, table, MOST_TABLES)
-    for origin in ("measured", "simulated"):
+    for origin in [part for part in ("measured", "simulated") if result[part] or result.get("error")]:
         print_table(out, sections.phases(run, origin))
         print_table(out, sections.collectives(run, origin))
     print_table(out, sections.environment(run))

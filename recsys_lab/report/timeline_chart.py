@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from recsys_lab.report.charts import WIDE, Chart, box, chart, colour, drawing, legend, legend_height
+from recsys_lab.report.charts import LONG_NOTE, OPEN, WIDE, Chart, bar, box, chart, colour, drawing, legend, legend_height, limit_of
+from recsys_lab.simulate.bounds import HOST_LAUNCHES
+from recsys_lab.simulate.phases import HOST
+from recsys_lab.simulate.trace import HOST_PHASE
 from recsys_lab.units import US_PER_MS, human_bytes
 
-PHASES = {"input": colour(4), "forward": colour(0), "backward": colour(1), "optimizer": colour(2), "host launch": colour(3)}
+PHASES = {"input": colour(4), "forward": colour(0), "backward": colour(1), "optimizer": colour(2), HOST_PHASE: colour(3)}
 OTHER = colour(7)
-BOUNDS_NOTE = "A step is bound by the part of the cluster whose doubling would shorten it most. Steps overlap: their sum is no iteration."
+BOUNDS_NOTE = (
+    "A step is bound by the part of the cluster whose doubling would shorten it most. What is grey is hidden behind something else: "
+    "the iteration does not wait for it. The coloured parts of all steps and of the host are the iteration."
+)
+HIDDEN = "hidden"
 #: The longest steps are listed one by one.
 MOST_STEPS = 20
 LETTERS = 16  # of a line of a lane's name
@@ -29,7 +38,7 @@ def timeline_charts(trace: dict[str, Any]) -> list[Chart]:
     begin = 0.0 if trace.get("otherData") else min(e["ts"] for e in events)  # a CPU's first step begins behind its launch
     charts = [_timeline(events, used, begin)]
     bounded = [event for event in events if "bound by" in _facts(event)]
-    return [*charts, _bounds(bounded)] if bounded else charts
+    return [*charts, _bounds(_bars(events, trace.get("otherData") or {}))] if bounded else charts
 
 
 def _timeline(events: Sequence[dict[str, Any]], lanes: dict[int, str], begin: float) -> Chart:
@@ -61,24 +70,62 @@ def _words(event: dict[str, Any], begin: float) -> str:
     return "\n".join([*lines, *(f"{key}: {facts[key]}" for key in ("group", "bound by", "kernels") if key in facts)])
 
 
-def _bounds(events: Sequence[dict[str, Any]]) -> Chart:
-    """A bar a step, the longest first, coloured by what bounds it."""
-    longest = sorted(events, key=lambda e: -e["dur"])[:MOST_STEPS]
-    bounds = list(dict.fromkeys(str(_facts(event)["bound by"]) for event in events))
-    sums_ms = {bound: sum(e["dur"] for e in events if _facts(e)["bound by"] == bound) / US_PER_MS for bound in bounds}
-    listed = [bound for bound in bounds if any(_facts(event)["bound by"] == bound for event in longest)]
+@dataclass(frozen=True)
+class _Bar:
+    """A step, or all launches of the host. `waited_ms` of its `ms`: what the iteration waits for."""
+
+    name: str
+    bound: str
+    ms: float
+    waited_ms: float
+    words: str
+
+
+def _bars(events: Sequence[dict[str, Any]], facts: dict[str, Any]) -> list[_Bar]:
+    """What the iteration waits for longest first. A trace of an earlier version does not say what it waits for: it is all of a step."""
+    waited = facts.get("waited_ms")
+    bars = []
+    for event in events:
+        if "bound by" in _facts(event):
+            ms = event["dur"] / US_PER_MS
+            shown = ms if waited is None else min(waited.get(event["name"], 0.0), ms)
+            words = _words(event, event["ts"]) + (f"\nhidden: {ms - shown:,.3f} ms" if ms - shown > 0.0005 else "")
+            bars.append(_Bar(str(event["name"]), str(_facts(event)["bound by"]), ms, shown, words))
+    launches_ms = sum(event["dur"] for event in events if _phase(event) == HOST_PHASE) / US_PER_MS
+    exposed_ms = min((waited or {}).get(HOST, 0.0), launches_ms)
+    if launches_ms:
+        words = f"{HOST_LAUNCHES}: {launches_ms:,.3f} ms, of which the iteration waits for {exposed_ms:,.3f}"
+        bars.append(_Bar("the host", HOST_LAUNCHES, launches_ms, exposed_ms, words))
+    return sorted(bars, key=lambda one: (-one.waited_ms, -one.ms))
+
+
+def _bounds(bars: Sequence[_Bar]) -> Chart:
+    """A bar a step and one of the host, coloured by what bounds it where the iteration waits for it."""
+    longest = bars[:MOST_STEPS]
+    sums_ms: dict[str, float] = {}
+    for one in bars:
+        sums_ms[one.bound] = sums_ms.get(one.bound, 0.0) + one.waited_ms
+    listed = [bound for bound in sums_ms if any(one.bound == bound and one.waited_ms for one in longest)]
     names = [f"{bound}, {sums_ms[bound]:,.2f} ms" for bound in listed]
-    below = 42 + legend_height(names)
+    hidden = [HIDDEN] if any(one.ms > one.waited_ms for one in longest) else []
+    below = 42 + legend_height([*names, *hidden])
+    limit = limit_of([one.ms for one in longest])
     with drawing(height=10 + 31 * len(longest) + below, left=158, bottom=below) as axes:
-        for row, event in enumerate(longest):
-            fill = colour(bounds.index(str(_facts(event)["bound by"])))
-            box(axes, 0, row - 0.35, event["dur"] / US_PER_MS, 0.7, fill, _words(event, event["ts"]))
-        axes.set(xlabel="ms", xlim=(0, 1.03 * longest[0]["dur"] / US_PER_MS), ylim=(len(longest) - 0.5, -0.5))
-        axes.set_yticks(range(len(longest)), [step_name(str(event["name"])) for event in longest])
+        for row, one in enumerate(longest):
+            figure = f"{one.ms:,.2f} ms"
+            if one.ms > one.waited_ms:
+                bar(axes, row, one.ms, limit, OPEN, one.words, figure)
+                figure = ""
+            if one.waited_ms:
+                bar(axes, row, one.waited_ms, limit, colour(listed.index(one.bound)), one.words, figure)
+        widest = max(min(one.ms, limit) for one in longest)
+        axes.set(xlabel="ms", xlim=(0, (1.03 if limit == math.inf else 1.3) * widest), ylim=(len(longest) - 0.5, -0.5))
+        axes.set_yticks(range(len(longest)), [step_name(one.name) for one in longest])
         axes.grid(visible=False, axis="y")
-        legend(axes, names, [colour(bounds.index(bound)) for bound in listed])
-        some = f"the {len(longest)} longest steps" if len(events) > len(longest) else "each step"
-        return chart(axes, "bounds", f"simulated: what bounds {some}", BOUNDS_NOTE)
+        legend(axes, [*names, *hidden], [*(colour(number) for number in range(len(listed))), *(OPEN for _ in hidden)])
+        some = f"the first {len(longest)}" if len(bars) > len(longest) else "step by step"
+        note = BOUNDS_NOTE if limit == math.inf else f"{BOUNDS_NOTE} {LONG_NOTE}"
+        return chart(axes, "bounds", f"simulated: what the iteration waits for, {some}", note)
 
 
 def step_name(name: str) -> str:

@@ -1,8 +1,8 @@
-"""What bounds each step: the part of the cluster whose double would shorten the step most, as the simulator prices it."""
+"""What bounds a step, and what bounds an iteration: the part whose double speed would shorten it most, as the simulator prices it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from recsys_lab.cluster import Cluster, Disk
@@ -15,11 +15,20 @@ from recsys_lab.simulate.profile import Profile
 #: At twice the speed a step that nothing else bounds takes half the time. A step that saves less than this waits for what has no rate.
 LEAST_SAVED = 0.2
 FIXED = "latency and overhead"
-HOST_LINK, DISK = "host link", "disk"
+ARITHMETIC, MEMORY, HOST_MEMORY, DISK = "arithmetic", "memory bandwidth", "host memory", "disk"
+BETWEEN_HOSTS, IN_A_HOST, HOST_LINK = "links between hosts", "links in a host", "host link"
+LATENCY_BETWEEN, LATENCY_IN, NCCL = "latency between hosts", "latency in a host", "latency of NCCL"
+HOST_LAUNCHES, KERNELS = "host launches and overhead", "overhead of kernels"
+#: Figures of the software that are times: of the host for each launch, and of the device beside the work of its kernels.
+LAUNCH_TIMES = ("launch_overhead_us", "iteration_overhead_ms")
+KERNEL_TIMES = ("kernel_us", "table_overhead_us", "tier_overhead_us", "lookup_ns", "cached_table_us", "cached_lookup_ns", "cached_miss_ns")
+#: A saving below this share of an iteration is rounding.
+ROUNDING = 1e-6
+#: The software and the cluster with something twice as fast.
+Change = Callable[[Profile, Cluster], tuple[Profile, Cluster]]
 
 
-def twice_memory(cluster: Cluster) -> Cluster:
-    """Twice the bandwidth of the devices' memory."""
+def _twice_memory(cluster: Cluster) -> Cluster:
     return _with_device(cluster, memory_bandwidth_gb_s=2 * cluster.device.memory_bandwidth_gb_s)
 
 
@@ -32,8 +41,7 @@ def _twice_peaks(cluster: Cluster) -> Cluster:
     return _with_device(cluster, peak_tflops={name: 2 * peak for name, peak in cluster.device.peak_tflops.items()})
 
 
-def twice_host_link(cluster: Cluster) -> Cluster:
-    """Twice the bytes a second between devices and their hosts."""
+def _twice_host_link(cluster: Cluster) -> Cluster:
     return cluster if cluster.device.host_link_gb_s is None else _with_device(cluster, host_link_gb_s=2 * cluster.device.host_link_gb_s)
 
 
@@ -42,8 +50,7 @@ def _twice_host_memory(cluster: Cluster) -> Cluster:
     return cluster if host is None else replace(cluster, host=replace(host, memory_bandwidth_gb_s=2 * host.memory_bandwidth_gb_s))
 
 
-def twice_disk(cluster: Cluster) -> Cluster:
-    """Twice the bytes and twice the requests a second."""
+def _twice_disk(cluster: Cluster) -> Cluster:
     if cluster.disk is None:
         return cluster
     names = ("read_gb_s", "write_gb_s", "random_reads_per_s")
@@ -54,14 +61,41 @@ def twice_disk(cluster: Cluster) -> Cluster:
 
 #: What can bound a step, and the cluster with twice of it.
 TWICE: Mapping[str, Callable[[Cluster], Cluster]] = {
-    "arithmetic": _twice_peaks,
-    "memory bandwidth": twice_memory,
-    "links between hosts": lambda cluster: replace(cluster, cross_host=cluster.cross_host.faster(2)),
-    "links in a host": lambda cluster: replace(cluster, intra_host=cluster.intra_host.faster(2)),
-    HOST_LINK: twice_host_link,
-    "host memory": _twice_host_memory,
-    DISK: twice_disk,
+    ARITHMETIC: _twice_peaks,
+    MEMORY: _twice_memory,
+    BETWEEN_HOSTS: lambda cluster: replace(cluster, cross_host=cluster.cross_host.faster(2)),
+    IN_A_HOST: lambda cluster: replace(cluster, intra_host=cluster.intra_host.faster(2)),
+    HOST_LINK: _twice_host_link,
+    HOST_MEMORY: _twice_host_memory,
+    DISK: _twice_disk,
 }
+
+
+def _on_cluster(twice: Callable[[Cluster], Cluster]) -> Change:
+    return lambda profile, cluster: (profile, twice(cluster))
+
+
+def _halved(names: Sequence[str]) -> Change:
+    """With half of these times of the software."""
+    return lambda profile, cluster: (replace(profile, **{name: getattr(profile, name) / 2 for name in names}), cluster)
+
+
+#: What can bound an iteration, and the software and the cluster with it twice as fast.
+PARTS: Mapping[str, Change] = {
+    HOST_LAUNCHES: _halved(LAUNCH_TIMES),
+    KERNELS: _halved(KERNEL_TIMES),
+    **{name: _on_cluster(twice) for name, twice in TWICE.items()},
+    LATENCY_BETWEEN: _on_cluster(lambda cluster: replace(cluster, cross_host=cluster.cross_host.later(0.5))),
+    LATENCY_IN: _on_cluster(lambda cluster: replace(cluster, intra_host=cluster.intra_host.later(0.5))),
+    NCCL: _on_cluster(lambda cluster: replace(cluster, library_latency=cluster.library_latency / 2)),
+}
+
+
+def saved_ms(time_ms: Callable[[Profile, Cluster], float], profile: Profile, cluster: Cluster) -> dict[str, float]:
+    """What each of `PARTS` would save of `time_ms` at twice the speed, the most first: the first is the bound. None that saves nothing."""
+    now = time_ms(profile, cluster)
+    saved = {part: now - time_ms(*faster(profile, cluster)) for part, faster in PARTS.items()}
+    return {part: ms for part, ms in sorted(saved.items(), key=lambda one: -one[1]) if ms > ROUNDING * now}
 
 
 def bounds_of(steps: Iterable[Step], cluster: Cluster, profile: Profile, workload: Workload) -> dict[str, str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from recsys_lab.plan.steps import DENSE_SYNC, MODULE_SYNC, MOVES
-from recsys_lab.simulate.placed import BACKGROUND, Event
+from recsys_lab.simulate.placed import BACKGROUND, Event, Launch
 
 SYNCS = (DENSE_SYNC, MODULE_SYNC)
 COMPUTE, EMBEDDING_COMM, EXPOSED_SYNC = "compute", "exposed_embedding_comm", "exposed_dense_sync"
@@ -36,22 +36,46 @@ def exposed_phases(events: Iterable[Event], host_ms: float = 0.0) -> dict[str, f
     begins before it is done. Beside pauses of the host it does not take the time.
     """
     events = [event for event in events if not event.elsewhere]
-    begins = [event.start_ms for event in events if not _is_background(event)]
-    edges = sorted({0.0, *(e.start_ms for e in events), *(e.end_ms for e in events)})
     stored = [EXPOSED_STORE] if any(event.step.kind in MOVES for event in events) else []
     phases = dict.fromkeys((*PHASES[:3], *stored, HOST, COPY, OTHER), 0.0)
+    for what, _, ms in _waits(events, host_ms):
+        phases[what if isinstance(what, str) else phase_of(what)] += ms
+    return phases
+
+
+def waited_ms(events: Iterable[Event], launches: Sequence[Launch]) -> dict[str, float]:
+    """What the iteration waits for, by name of a step; `HOST` of the host's launches, `EMBEDDING_COMM` of ranks that are late.
+
+    The sum is the iteration. What is not waited for is hidden. Where the host issues longer than its device works, the host alone is waited
+    for while it launches, and steps of the device only while the host waits for them.
+    """
+    events = [event for event in events if not event.elsewhere]
+    host_ms = max((launch.end_ms for launch in launches), default=0.0)
+    by_host = launches if host_ms > max((event.end_ms for event in events), default=0.0) else ()
+    waited: dict[str, float] = {}
+    for what, start, ms in _waits(events, host_ms):
+        launching = sum(max(min(start + ms, one.end_ms) - max(start, one.start_ms), 0.0) for one in by_host)
+        name = what if isinstance(what, str) else what.step.name
+        waited[HOST] = waited.get(HOST, 0.0) + launching
+        waited[name] = waited.get(name, 0.0) + ms - launching
+    return waited
+
+
+def _waits(events: Sequence[Event], host_ms: float) -> Iterator[tuple[Event | str, float, float]]:
+    """What is waited for from when on and how long, ms: an event, or a phase in which nothing runs."""
+    begins = [event.start_ms for event in events if not _is_background(event)]
+    edges = sorted({0.0, *(e.start_ms for e in events), *(e.end_ms for e in events)})
     for start, end in zip(edges, edges[1:]):
         running = [e for e in events if e.start_ms <= start and e.end_ms >= end and _waited_for(e, start, begins)]
         if running:
-            phases[phase_of(min(running, key=_place))] += end - start
+            yield min(running, key=_place), start, end - start
             continue
         following = min((e for e in events if e.start_ms >= end), key=lambda e: e.start_ms, default=None)
         issuing = end - start if following is None else min(max(following.issued_ms - start, 0.0), end - start)
         late = EMBEDDING_COMM if following is not None and following.step.is_collective else OTHER
-        phases[HOST] += issuing
-        phases[late] += end - start - issuing
-    phases[HOST] += max(host_ms - edges[-1], 0.0)
-    return phases
+        yield HOST, start, issuing
+        yield late, start + issuing, end - start - issuing
+    yield HOST, edges[-1], max(host_ms - edges[-1], 0.0)
 
 
 def _place(event: Event) -> int:

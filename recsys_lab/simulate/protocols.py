@@ -9,7 +9,7 @@ step of LL; the others add to it. Gloo and oneCCL have one protocol, whose figur
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from recsys_lab.cluster import Cluster
 
@@ -36,10 +36,16 @@ class Protocol:
     share: float
     fill_bytes: float
 
+    def later(self, times: float) -> Protocol:
+        """So many times each latency."""
+        names = ("ring_us", "tree_us", "near_us", "far_us", "tree_far_us")
+        return replace(self, **{name: times * getattr(self, name) for name in names})
+
 
 LL = Protocol("LL", 6.6, 6.8, 0.0, 0.0, 2.3, 0.25, 0.0)
 LL128 = Protocol("LL128", 14.0, 14.0, 1.3, 1.3, 5.8, 0.55, 0.0)
 SIMPLE = Protocol("Simple", 8.4, 8.4, 2.8, 11.3, 11.3, 1.0, 24e6)
+NCCL = (LL, LL128, SIMPLE)
 PLAIN = Protocol("plain", 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0)
 #: A ring's fill grows with its steps; `fill_bytes` is that of an all-reduce of 8 ranks.
 FILLED_STEPS = 14
@@ -51,11 +57,13 @@ GLOO_THREADS = 2
 
 def protocols(cluster: Cluster) -> tuple[Protocol, ...]:
     """Those that the cluster's library chooses from: it takes the fastest."""
-    return (LL, LL128, SIMPLE) if cluster.device.kind == "cuda" else (PLAIN,)
+    if cluster.device.kind != "cuda":
+        return (PLAIN,)
+    return NCCL if cluster.library_latency == 1.0 else tuple(one.later(cluster.library_latency) for one in NCCL)
 
 
 def all_to_all_start_us(cluster: Cluster) -> float:
-    return ALL_TO_ALL_US if cluster.device.kind == "cuda" else 0.0
+    return ALL_TO_ALL_US * cluster.library_latency if cluster.device.kind == "cuda" else 0.0
 
 
 def at_once(cluster: Cluster) -> int:

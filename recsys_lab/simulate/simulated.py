@@ -77,6 +77,10 @@ class Simulated:
         extrapolates: in words, what the profile was fitted on, where this is something else.
         price: of a device-hour; None: the cluster has none.
         in_run: with stores, the mean of the training beside it; all other figures are of the long run. None without such a training.
+        bound_by: of each part of cluster and software that would shorten the iteration, the ms that it would save at twice the speed, the
+            most first (`bounds.py`). The first is what bounds the iteration. None: it was not asked for.
+        torchrec_ms: of an iteration under sharder=torchrec, of a model that is far too small for the cluster; None of others.
+        calibrated: whether the cluster's figures are its own (`Cluster.calibrated`). If not, the record keeps no times (`without_times`).
     """
 
     cluster: str
@@ -95,6 +99,18 @@ class Simulated:
     extrapolates: str | None = None
     price: Price | None = None
     in_run: InRun | None = None
+    bound_by: Mapping[str, float] | None = None
+    torchrec_ms: float | None = None
+    calibrated: bool = True
+
+
+def without_times(simulated: Mapping[str, Any]) -> dict[str, Any]:
+    """The record's `simulated` object without what follows from another machine's figures. Volumes, and memory by the plan, are left."""
+    kept = {key: simulated[key] for key in ("cluster", "world_size", "profile", "bytes_per_rank", "feasible")}
+    collectives = [{**one, "ms": None} for one in simulated["collectives"] or ()]
+    phases = dict.fromkeys(simulated["phases_ms"] or ())
+    none = dict.fromkeys(key for key in simulated if key != "in_run")
+    return none | kept | {"phases_ms": phases, "collectives": collectives, "software": {}, "calibrated": False}
 
 
 @dataclass(frozen=True)
@@ -160,6 +176,7 @@ def simulate(
         added_memory_bytes=added_memory_bytes(steps, cluster, profile, memory),
         extrapolates=extrapolates(profile, cluster),
         price=cluster.price,
+        calibrated=cluster.calibrated,
     )
     title = f"simulated: {cluster.name}, {counted(cluster.world_size, 'rank')}, profile {profile.name}"
     over_time = memory_over_time(events, memory, whole.slowest, workload)

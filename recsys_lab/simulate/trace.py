@@ -8,6 +8,7 @@ from pathlib import Path
 
 from recsys_lab.base.files import write_text
 from recsys_lab.cluster import ranks_text
+from recsys_lab.simulate.phases import waited_ms
 from recsys_lab.simulate.placed import STREAMS, Event, Launch
 from recsys_lab.simulate.simulated import Timeline
 from recsys_lab.units import US_PER_MS
@@ -31,6 +32,7 @@ def trace_json(timeline: Timeline, bounds: Mapping[str, str] | None = None) -> d
     """Complete events in microseconds, a track for each stream, and more for what is in flight beside others of its stream.
 
     The slowest rank comes first, then the one that computes least. Memory is counters. `bounds`: by name of a step, what bounds it.
+    `waited_ms` of the slowest rank: what its iteration waits for (`phases.py`).
     """
     named = _rank(1, timeline.title, timeline.events, bounds or {}) + _host(1, timeline.launches)
     if timeline.least:
@@ -39,7 +41,8 @@ def trace_json(timeline: Timeline, bounds: Mapping[str, str] | None = None) -> d
     for at in timeline.memory:
         held = {"lasting": at.lasting, "activations": at.activations, "communication": at.communication}
         named.append({"name": "memory, bytes (simulated)", "ph": "C", "pid": 1, "ts": at.ms * US_PER_MS, "args": held})
-    return {"displayTimeUnit": "ms", "otherData": {"origin": "simulated"}, "traceEvents": named}
+    facts = {"origin": "simulated", "waited_ms": waited_ms(timeline.events, timeline.launches)}
+    return {"displayTimeUnit": "ms", "otherData": facts, "traceEvents": named}
 
 
 def _rank(process: int, title: str, events: Sequence[Event], bounds: Mapping[str, str]) -> list[dict]:

@@ -23,7 +23,7 @@ class Figure:
 
     @property
     def simulated(self) -> bool:
-        return self.path.startswith("simulated.")
+        return self.name.startswith("simulated_")
 
     @property
     def split(self) -> str | None:
@@ -69,7 +69,7 @@ FIGURES = (
     Figure("simulated_interval_low_ms", "simulated.interval_ms.low", 3, "ratio"),
     Figure("simulated_interval_high_ms", "simulated.interval_ms.high", 3, "ratio"),
     Figure("simulated_cost_per_1e9", "simulated.cost_per_billion_samples", 2, "ratio"),
-    Figure("simulated_memory_gb", "simulated.added_memory_bytes", 2, "ratio", 1 / GB),
+    Figure("simulated_memory_gb", "plan.fullest_bytes", 2, "ratio", 1 / GB),
     Figure("simulated_compute_ms", "simulated.phases_ms.compute", 3, "ratio"),
     Figure("simulated_exchange_ms", "simulated.phases_ms.exposed_embedding_comm", 3, "ratio"),
     Figure("simulated_sync_ms", "simulated.phases_ms.exposed_dense_sync", 3, "ratio"),

@@ -32,8 +32,11 @@ class SweepJob:
 
     @property
     def hides_simulation(self) -> bool:
-        """As a run's report does: it was measured on this machine, and simulated with the figures of another."""
-        return self.result is not None and hides_simulation(self.result, self.config)
+        return self.result is not None and hides_simulation(self.result)
+
+    @property
+    def shows_simulation(self) -> bool:
+        return self.result is not None and bool(self.result["simulated"]) and not self.hides_simulation
 
     @property
     def pruned(self) -> bool:
@@ -77,7 +80,7 @@ class Row:
 
     def by_seed(self, figure: Figure) -> dict[str, float]:
         """The figure of every completed seed that has it."""
-        shown = [job for job in self.completed if not (figure.simulated and job.hides_simulation)]
+        shown = [job for job in self.completed if not figure.simulated or job.shows_simulation]
         values = {job.seed: value_at(job.result, figure.path) for job in shown}
         return {seed: float(value) * figure.scale for seed, value in values.items() if value is not None}
 

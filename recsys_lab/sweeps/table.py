@@ -10,8 +10,8 @@ from pathlib import Path
 from recsys_lab.base.files import NOTHING, what_is
 from recsys_lab.config.options import DataCommon
 from recsys_lab.errors import UserError
-from recsys_lab.record.result import RESULT_FILE, read_result
-from recsys_lab.record.run_folder import read_config
+from recsys_lab.record.result import RESULT_FILE
+from recsys_lab.record.run_folder import read_config, read_record
 from recsys_lab.report.sections import CALIBRATE, PIPELINE, unlike_pipelines
 from recsys_lab.sweeps import folder as sweep_folder
 from recsys_lab.sweeps.baseline import Bases, find_bases
@@ -88,7 +88,7 @@ def _of_simulations(rows: Sequence[Row]) -> list[str]:
     """Whose software is simulated, and how far from what it was fitted to. Or why no simulation is shown."""
     jobs = [job for row in rows for job in row.completed]
     notes = [f"no simulated time: {CALIBRATE}"] if any(job.hides_simulation for job in jobs) else []
-    shown = [job.result["simulated"] for job in jobs if job.result and job.result["simulated"] and not job.hides_simulation]
+    shown = [job.result["simulated"] for job in jobs if job.result and job.shows_simulation]
     for profile in dict.fromkeys(one["profile"] for one in shown):
         beyond = dict.fromkeys(one["extrapolates"] for one in shown if one["profile"] == profile and one.get("extrapolates"))
         notes.append("; ".join([f"simulated with profile {profile}", *beyond]))
@@ -134,7 +134,7 @@ def _read_job(folder: Path, choices: dict[str, str]) -> SweepJob:
     if what_is(folder / RESULT_FILE) == NOTHING:
         return SweepJob(folder, choices, None, {})
     try:
-        return SweepJob(folder, choices, read_result(folder), read_config(folder))
+        return SweepJob(folder, choices, read_record(folder), read_config(folder))
     except UserError as error:
         return SweepJob(folder, choices, None, {}, broken=str(error))
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 
 import pytest
 
+from recsys_lab.cluster import Price
 from recsys_lab.errors import UserError
 from recsys_lab.report import plots
+from recsys_lab.report.advice import small_words
 from recsys_lab.report.charts import chart, drawing, element, tip
+from recsys_lab.report.memory import MEMORY, MEMORY_PARTS
 from recsys_lab.report.page import CONTENTS, write_page
 from recsys_lab.simulate.simulated import Interval
+from recsys_lab.units import human_bytes
 from tests.record.fake_run import failed, make_config, make_plan, make_result, write_run
 from tests.report.drawn import tips, words
 
@@ -73,6 +77,38 @@ def test_simulated_cards_stand_apart_and_the_interval_fits_its_card(tmp_path):
     assert "The interval is wide, since the profile was fitted on 1 host of A100; this is 8 hosts of H100." in read.text
 
 
+def test_a_simulation_opens_with_time_dollars_memory_and_its_bound(tmp_path):
+    """Two sentences of advice follow; there is nothing of a training, and the config is folded."""
+    result = make_result("simulate")
+    assert result.simulated is not None and result.plan is not None and result.plan.fullest_bytes is not None
+    bounds = {"links between hosts": 0.8, (host := "host launches and overhead"): 0.3}
+    price = Price(2.5, "list price of 2026-09-20")
+    simulated = replace(result.simulated, bound_by=bounds, cost_per_billion_samples=12.5, price=price)
+    text, read = page_of(write_run(tmp_path / "run", replace(result, simulated=simulated)))
+    first = " ".join(re.sub("<[^>]*>", " ", text.split('<div class="cards">')[1].split("<p>")[0]).split())
+    held = f"{result.plan.fullest_bytes / 1e9:.1f} of 80 GB"
+    found = [first.index(words) for words in ("iteration 2.400 ms", "12.50 $", f"{MEMORY} {held}", "bound by links between hosts")]
+    assert found == sorted(found) and "2.50 $ a device-hour (list price of 2026-09-20)" in first and "33% less time" in first
+    assert f"The iteration is bound by links between hosts: at twice the speed it takes 33% less time; next comes {host}, 12%." in read.text
+    assert "FP16 exchanges (precision=fp16_comms)" in read.text and "simulated: what twice the speed would save" in read.text
+    assert "evaluated" not in read.text and 'id="quality"' not in text and '"#quality"' not in text and "(measured)" not in read.text
+    assert "<details><summary>All keys</summary><pre>" in text
+    assert f"{MEMORY} {held}: {MEMORY_PARTS}" in read.text and f"{MEMORY}: {held}" in read.text  # one definition wherever it stands
+
+
+def test_a_model_far_too_small_for_its_cluster_has_a_line(tmp_path):
+    result = make_result("simulate", sharder="dmt")
+    assert result.simulated is not None
+    small = replace(result.simulated, bound_by={"host launches and overhead": 1.068}, torchrec_ms=1.8)
+    _, read = page_of(write_run(tmp_path / "run", replace(result, simulated=small)))
+    plan = replace(make_plan(8, 8), towers=(("a",), ("b",)))
+    said = small_words(asdict(small), plan, result.choices)
+    size = human_bytes(sum(table.weight_bytes for table in plan.tables))
+    words = f"89% host launches and overhead: {size} of tables on 64 devices; torchrec is 1.3 times as fast here"
+    assert said == f"{words}; with tower modules dmt is another model than dcn."
+    assert "89% host launches" in read.text and "another model" not in read.text  # a plan of one tower
+
+
 def test_a_whole_run_is_shown_with_the_origin_of_every_figure(tmp_path):
     text, read = page_of(write_run(tmp_path / "run"))
     for card in ("AUC, validation 0.7731 measured", "best reachable AUC, validation 0.7812 planted truth"):
@@ -105,7 +141,7 @@ def test_the_page_asks_nothing_of_anywhere(tmp_path, make):
 @pytest.mark.parametrize(
     ("mode", "said"),
     [
-        ("simulate", ["not trained: mode=simulate", "not evaluated: mode=simulate"]),
+        ("simulate", ["not trained: mode=simulate"]),
         ("plan", ["not trained: mode=plan", "not simulated: mode=plan"]),
         ("train", ["not simulated: mode=train"]),
     ],

@@ -296,6 +296,9 @@ def test_the_record_has_the_contracts_fields_and_the_trace_opens(tmp_path: Path)
         "extrapolates",
         "price",
         "in_run",
+        "bound_by",
+        "torchrec_ms",
+        "calibrated",
     ]
     assert list(record["collectives"][0]) == ["name", "kind", "group", "bytes", "ms"]
     assert sorted(record["bytes_per_rank"]) == ["max", "mean"]

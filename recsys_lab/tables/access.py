@@ -23,7 +23,7 @@ class TableAccess:
     detail: str  # "zipf, exponent 1.05" or "7,200 samples of train.tsv.gz"
 
     def __hash__(self) -> int:
-        """Without the buckets, of which there are hundreds: caches of what a table's rows cost are asked with it 200,000 times a decision."""
+        """Without the buckets: there are hundreds, and a decision asks caches for what a table's rows cost 200,000 times."""
         return hash((self.table, self.mean_length, self.detail))
 
     def length_of(self, start: int, stop: int) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from statistics import fmean
 
 import psutil
@@ -22,7 +22,7 @@ from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.experiment import LOCAL, Experiment, SharderChoice, Towers
 from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
-from recsys_lab.plan.memory import check_fits
+from recsys_lab.plan.memory import RankMemory, bytes_of_ranks, check_fits
 from recsys_lab.plan.steps import FETCH, WRITE_BACK
 from recsys_lab.plan.store_facts import Files, StoreFacts, files_of, store_facts
 from recsys_lab.plan.workload import ModelCost
@@ -83,6 +83,11 @@ class Planned:
     @property
     def workload(self) -> Workload:
         return self.inputs.workload
+
+    @cached_property
+    def memory(self) -> RankMemory:
+        """Of each rank. It is counted once, as one plan is priced many times."""
+        return bytes_of_ranks(self.plan, self.workload)
 
     @property
     def stores(self) -> tuple[StoreFacts, ...]:
@@ -185,7 +190,7 @@ def price(planned: Planned, profile: Profile, cluster: Cluster | None = None) ->
     """
     profile = profile.pipelined if planned.executor.pipeline else profile
     cluster = planned.cluster if cluster is None else cluster
-    return simulate(planned.steps, cluster, profile, planned.plan, planned.workload, planned.files)
+    return simulate(planned.steps, cluster, profile, planned.plan, planned.workload, planned.files, planned.memory)
 
 
 def check_calibrated(cluster: Cluster) -> None:
@@ -204,7 +209,7 @@ def responses_of(planned: Planned, profile: Profile) -> dict[str, Response]:
 def time_of(planned: Planned, profile: Profile, cluster: Cluster) -> float:
     """The `iteration_ms` of `price` alone."""
     profile = profile.pipelined if planned.executor.pipeline else profile
-    return iteration_ms(planned.steps, cluster, profile, planned.plan, planned.workload, planned.files)
+    return iteration_ms(planned.steps, cluster, profile, planned.plan, planned.workload, planned.files, planned.memory)
 
 
 def with_interval(simulated: Simulated, planned: Planned, profile: Profile) -> Simulated:

@@ -57,7 +57,7 @@ class Calibrated:
 def calibrate(hosts: int, ranks_per_host: int, link_gb_s: float) -> Calibrated:
     """Measures `hosts` behind links of `link_gb_s` one way. Raises UserError where this machine has no namespaces."""
     with tempfile.TemporaryDirectory() as logs:
-        arguments = {"hosts": hosts, "ranks_per_host": ranks_per_host}
+        arguments = {"hosts": hosts, "ranks_per_host": ranks_per_host, "device": "cpu"}
         measured = launch(
             work.measure,
             arguments,

@@ -35,6 +35,12 @@ TABLES = (
 )
 DLRM = (*TABLES, "data.batch_size=8192")
 WHOLE = (*DLRM, "sharder=torchrec", "sharder.planner.sharding_types=[table_wise]")
+#: Two models under six sharders each, which `pairs.py` compares two by two; and the samples of a step.
+MODELS = {
+    "dlrm": (*TABLES, "model.tower.dim=16"),
+    "dcn": tuple(word.replace("model=dlrm", "model=dcn") for word in TABLES),
+}
+BATCH = 2048
 ROWS = 64  # columns of a row of DLRM
 #: As these lines were measured: the baseline sends the next batch's ids ahead, towers do not.
 WAITS = "sharder.executor.pipeline=false"

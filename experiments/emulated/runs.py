@@ -19,12 +19,9 @@ from recsys_lab.train.transfer import DENSE
 #: By number of hosts: {words, figures}, what `experiments.emulated.calibration` found.
 Networks = Mapping[int, Mapping[str, Any]]
 ROOT = Path(__file__).resolve().parents[2]
+SHORT = ("launcher=emulated", "cluster=emulated_4x2", "launcher.timeout_s=60", "trainer.max_steps=18", "trainer.measure_steps=12")
 EVERY = (
-    "launcher=emulated",
-    "cluster=emulated_4x2",
-    "launcher.timeout_s=60",
-    "trainer.max_steps=18",
-    "trainer.measure_steps=12",
+    *SHORT,
     "trainer.evaluate_every_epochs=0",
     "trainer.evaluate_train_rows=0",
     "trainer.checkpoint_every_steps=0",

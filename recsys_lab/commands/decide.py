@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from recsys_lab.decide.decision import Decision
 
 PAGE_FILE = "decide.html"
+#: The exit code of an answer that Ctrl-C cut short.
+INTERRUPTED = 130
 ABOUT = "Plans and simulates every combination of sharder, precision, table optimizer and cluster, and says what the figures allow to say."
 WORDS = (
     "clusters=h100x64:2.50,a100x8..128:1.50 (dollars per device-hour; 8..128: sizes that double) batch=65536 (samples over all devices); "
@@ -50,13 +52,13 @@ def main(argv: list[str]) -> int:
 
     try:
         with Progress(0, "pricing", "combinations") as bar:
-            decision = decided(question, progress=bar.advance_to)
+            decision = decided(question, progress=bar.advance_to, keep=True)
     except PlanDoesNotFit as error:
         if earlier is not None:
             earlier.end_without_any(error)
         raise
     best = decision.winner.row
-    comparison = earlier.compare(decision.rows, best) if earlier is not None and best is not None else None
+    comparison = earlier.compare(decision.rows, best) if earlier is not None and best is not None and not decision.not_priced else None
     if page is None:
         changes = {"against": comparison.to_json()} if comparison is not None else {}
         print(json.dumps(plain(described(question) | decision.to_json() | changes), indent=2, allow_nan=False))
@@ -66,13 +68,16 @@ def main(argv: list[str]) -> int:
             print_table(console(), table)
     if earlier is not None and comparison is not None:
         earlier.end(comparison)
-    return 0
+    return INTERRUPTED if decision.not_priced else 0
 
 
 def _print(decision: Decision, every: bool, page: Path) -> None:
     from recsys_lab.decide.page import write_decision
 
     out = console()
+    if decision.not_priced:
+        asked = decision.priced + decision.not_priced
+        out.print(f"Interrupted: {decision.priced} of {asked} combinations were priced. All below is of these.")
     for sentence in decision.winner.verdict.split("\n"):
         out.print(sentence, style="bold", soft_wrap=sentence.startswith(" "))  # a line of a shell stays one
     if decision.target is not None:
@@ -96,4 +101,5 @@ def _print(decision: Decision, every: bool, page: Path) -> None:
         print_table(out, changes_table(decision.sensitivity, decision.winner.row))
     for sentence in decision.sentences:
         out.print(sentence)
-    out.print(f"page: {write_decision(decision, page)}")
+    if not decision.not_priced:
+        out.print(f"page: {write_decision(decision, page)}")

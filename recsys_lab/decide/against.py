@@ -144,6 +144,8 @@ def read_answer(path: Path | str, question: Question) -> _Answer:
     for key, asked in list(described(question).items())[1:]:
         if data.get(key) != asked:
             raise UserError(f"an answer of another {key}", where=path, given=data.get(key, "none"), allowed=asked, remedy=REMEDY)
+    if data.get("not_priced"):
+        raise UserError("an answer that was interrupted", where=path, given=f"{data['not_priced']} not priced", remedy=REMEDY)
     check_shape(data, _Answer, path, REMEDY)
     rows = [_row(row) for row in data["rows"]]
     return _Answer(data["batch"], rows, _Winner(_row(data["winner"]["row"])))

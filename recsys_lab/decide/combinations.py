@@ -78,11 +78,12 @@ def combinations(question: Question) -> list[Combination]:
         sharder_of.setdefault(sharder, composed)
         precision_of.setdefault(precision, composed)
         cluster_of.setdefault(cluster.label, composed)
+    for cluster, _ in clusters:
+        _check_size(cluster, cluster_of[cluster.label], question)
     profiles = {cluster.label: _profiles(question, cluster_of[cluster.label], words) for cluster, words in clusters}
     expanded = []
     for (cluster, words), sharder, precision, optimizer in itertools.product(clusters, sharders, precisions, optimizers):
         base, its_sharder, its_precision = cluster_of[cluster.label], sharder_of[sharder], precision_of[precision]
-        _check_size(cluster, base, question)
         sparse = replace(base.optimizer.sparse, name=cast(SparseName, optimizer))
         choices = {"sharder": its_sharder.choices["sharder"], "precision": its_precision.choices["precision"]}
         experiment = replace(

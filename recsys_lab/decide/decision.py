@@ -41,6 +41,7 @@ class Decision:
     would help most, and whether pipelines are unlike. `assumptions`, `evidence`: what the answer takes for granted, and rests on, by name.
     `run`: the whole run that the rows' bills are of; None where none was asked for. `of_bills`: what these take for granted, in words.
     `trainable`: whether only what trains here was to be chosen. `target`: what meets the targets that were asked for.
+    `not_priced`: combinations that Ctrl-C left out; all else is then of the others alone.
     """
 
     rows: list[Row]
@@ -53,6 +54,12 @@ class Decision:
     of_bills: list[str] = field(default_factory=list)
     target: Target | None = None
     trainable: bool = True
+    not_priced: int = 0
+
+    @property
+    def priced(self) -> int:
+        """Combinations. Each has a row for each profile, or one without figures."""
+        return len({row.choices for row in self.rows})
 
     @property
     def of_clusters(self) -> list[Row]:
@@ -89,6 +96,7 @@ class Decision:
             "sentences": self.sentences,
             "run": self.run and {"samples": self.run.samples, "evaluated": self.run.evaluated, "assumptions": self.of_bills},
             "target": self.target and asdict(self.target),
+            "not_priced": self.not_priced,
         }
 
 
@@ -117,11 +125,11 @@ def decide(*words: str, workers: int | None = None, progress: Progress | None = 
     return decided(parse_question(overrides_from_kwargs(words, axes, "decide")), workers, progress)
 
 
-def decided(question: Question, workers: int | None = None, progress: Progress | None = None) -> Decision:
-    """The same of a question that was read."""
+def decided(question: Question, workers: int | None = None, progress: Progress | None = None, keep: bool = False) -> Decision:
+    """The same of a question that was read. `keep`: Ctrl-C ends the pricing, and the decision is of what was priced, if anything was."""
     cases = combinations(question)
     data = open_data(cases)
-    priced = price_all(cases, data, _counted(progress, cases), workers)
+    priced = price_all(cases, data, _counted(progress, cases), workers, keep)
     unbilled = [row for one in priced for row in one.rows]
     clusters = {case.cluster: case.experiment.cluster for case in cases}
     run = whole_run(question.run, unbilled, data, cases[0].experiment.trainer.evaluate_every_epochs)
@@ -129,6 +137,8 @@ def decided(question: Question, workers: int | None = None, progress: Progress |
     standings = standings_of(priced, [row for row in compared(rows, question.trainable) if row.profile == cases[0].profiles[0].name])
     rows = with_standing(with_fixes(marked(rows, question.trainable)), standings)
     winner = winner_of(rows, standings, question.trainable)
+    if winner.row is None and len(priced) < len(cases):
+        raise KeyboardInterrupt
     if winner.row is None:
         raise nothing_fits(priced)
     changes = changes_of(winner.row, priced, data)
@@ -147,6 +157,7 @@ def decided(question: Question, workers: int | None = None, progress: Progress |
         assumptions(run, of_profile, clusters) if run else [],
         target_of(question.run, of_profile),
         question.trainable,
+        len(cases) - len(priced),
     )
 
 

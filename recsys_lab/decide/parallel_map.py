@@ -12,16 +12,15 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def process_pool(tasks: int, workers: int | None = None) -> ProcessPoolExecutor | None:
-    """Forks for so many tasks: `workers`, or one for each core that this process may use. None where this process alone is as good."""
-    count = min(workers or len(os.sched_getaffinity(0)), tasks)
-    return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("fork")) if count > 1 else None
+def workers_for(tasks: int, workers: int | None = None) -> int:
+    """Processes for so many tasks: `workers`, or one for each core that this process may use. 1: this process alone is as good."""
+    return max(min(workers or len(os.sched_getaffinity(0)), tasks), 1)
 
 
 def parallel_map(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     """`work` of each of `items`, in their order. Raises what the first of them raises."""
-    processes = process_pool(len(items))
-    if processes is None:
+    count = workers_for(len(items))
+    if count == 1:
         return [work(item) for item in items]
-    with processes:
+    with ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("fork")) as processes:
         return list(processes.map(work, items))

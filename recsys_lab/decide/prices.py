@@ -18,7 +18,6 @@ from recsys_lab.decide.combinations import Combination
 from recsys_lab.decide.rows import PLACES, Row
 from recsys_lab.errors import PlanDoesNotFit, UserError, as_called
 from recsys_lab.plan import ShardingPlan
-from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.planning import Planned, check_calibrated, plan_for, price, responses_of
 from recsys_lab.simulate import Profile, Simulated, Timeline
 from recsys_lab.simulate.posterior import error_on, interval_of, log_changes
@@ -94,7 +93,7 @@ def _with_interval(row: Row, changes: np.ndarray | None) -> Row:
 
 def fullest_gb(planned: Planned) -> float:
     """What the fullest rank holds, buffers included, in 1e9 bytes."""
-    return max(bytes_of_ranks(planned.plan, planned.workload).totals) / GB
+    return max(planned.memory.totals) / GB
 
 
 def priced_row(combination: Combination, planned: Planned, profile: Profile, cluster: Cluster | None = None) -> Row:

@@ -32,8 +32,8 @@ def exposed_phases(events: Iterable[Event], host_ms: float = 0.0) -> dict[str, f
     the input's copy. Kernels that read such rows where they are compute nothing.
 
     Where nothing runs, the host issues what comes next, or others are late for an exchange that comes next. That time counts as the
-    exchange's. `host_ms`: until when the host issues, which may be behind all events. Background traffic is waited for when nothing else
-    begins before it is done. Beside pauses of the host it does not take the time.
+    exchange's. Before the first step it is the host's. `host_ms`: until when a GPU's host issues, which may be behind all events.
+    Background traffic is waited for when nothing else begins before it is done. Beside pauses of the host it does not take the time.
     """
     events = [event for event in events if not event.elsewhere]
     stored = [EXPOSED_STORE] if any(event.step.kind in MOVES for event in events) else []
@@ -64,6 +64,7 @@ def waited_ms(events: Iterable[Event], launches: Sequence[Launch]) -> dict[str, 
 def _waits(events: Sequence[Event], host_ms: float) -> Iterator[tuple[Event | str, float, float]]:
     """What is waited for from when on and how long, ms: an event, or a phase in which nothing runs."""
     begins = [event.start_ms for event in events if not _is_background(event)]
+    first = min((event.start_ms for event in events if phase_of(event) != COPY and not _is_background(event)), default=0.0)
     edges = sorted({0.0, *(e.start_ms for e in events), *(e.end_ms for e in events)})
     for start, end in zip(edges, edges[1:]):
         running = [e for e in events if e.start_ms <= start and e.end_ms >= end and _waited_for(e, start, begins)]
@@ -71,7 +72,8 @@ def _waits(events: Sequence[Event], host_ms: float) -> Iterator[tuple[Event | st
             yield min(running, key=_place), start, end - start
             continue
         following = min((e for e in events if e.start_ms >= end), key=lambda e: e.start_ms, default=None)
-        issuing = end - start if following is None else min(max(following.issued_ms - start, 0.0), end - start)
+        begins_alone = host_ms > 0 and end <= first  # a GPU's host, before an iteration's first step
+        issuing = end - start if following is None or begins_alone else min(max(following.issued_ms - start, 0.0), end - start)
         late = EMBEDDING_COMM if following is not None and following.step.is_collective else OTHER
         yield HOST, start, issuing
         yield late, start + issuing, end - start - issuing

@@ -130,7 +130,13 @@ class Timeline:
 
 
 def simulate(
-    steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPlan, workload: Workload, files: Files | None = None
+    steps: Steps,
+    cluster: Cluster,
+    profile: Profile,
+    plan: ShardingPlan,
+    workload: Workload,
+    files: Files | None = None,
+    memory: RankMemory | None = None,
 ) -> tuple[Simulated, Timeline]:
     """Prices one iteration.
 
@@ -141,6 +147,7 @@ def simulate(
         plan: gives the memory of each rank.
         workload: one iteration of one rank.
         files: of each rank, with rows; None: as large as the plan says, and never rewritten.
+        memory: of each rank; None: counted here.
 
     Returns:
         The record's figures, and the timelines of the slowest and the least busy rank.
@@ -152,7 +159,7 @@ def simulate(
         raise UserError(
             "the plan is for another number of ranks", where=f"cluster {cluster.name}", given=steps.world_size, allowed=cluster.world_size
         )
-    memory = bytes_of_ranks(plan, workload)
+    memory = bytes_of_ranks(plan, workload) if memory is None else memory
     whole = _placed(steps, cluster, profile, plan, workload, files, memory)
     events = whole.events(whole.slowest)
     phases = exposed_phases(events, float(whole.host_ms.max()))
@@ -186,10 +193,10 @@ def simulate(
 
 
 def iteration_ms(
-    steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPlan, workload: Workload, files: Files | None = None
+    steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPlan, workload: Workload, files: Files | None, memory: RankMemory
 ) -> float:
     """The `iteration_ms` of `simulate` alone."""
-    return float(_placed(steps, cluster, profile, plan, workload, files, bytes_of_ranks(plan, workload)).ends.max())
+    return float(_placed(steps, cluster, profile, plan, workload, files, memory).ends.max())
 
 
 def _placed(

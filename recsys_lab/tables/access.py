@@ -22,6 +22,10 @@ class TableAccess:
     origin: str  # measured | formula
     detail: str  # "zipf, exponent 1.05" or "7,200 samples of train.tsv.gz"
 
+    def __hash__(self) -> int:
+        """Without the buckets: there are hundreds, and a decision asks caches for what a table's rows cost 200,000 times."""
+        return hash((self.table, self.mean_length, self.detail))
+
     def length_of(self, start: int, stop: int) -> float:
         """L of rows [start, stop) in falling order of p: the sum of their p (FlexShard, equation 2)."""
         ends = np.cumsum(self.bucket_rows)

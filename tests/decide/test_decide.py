@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import shlex
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,11 @@ import pytest
 
 import run
 from recsys_lab.__main__ import main
+from recsys_lab.base import paths
+from recsys_lab.base.progress import Progress
 from recsys_lab.decide.combinations import combinations, default_sharders
 from recsys_lab.decide.decision import decide
+from recsys_lab.decide.decision import decided as decision_of
 from recsys_lab.decide.question import parse_question
 
 
@@ -268,3 +272,64 @@ def test_a_users_cluster_needs_no_price_in_its_file_and_the_price_is_not_rounded
     (row,) = decided(capsys, *words, "clusters=mine:2.3456789")["rows"]
     assert row["price"]["usd_per_device_hour"] == 2.3456789
     check_rows([row], tmp_path / "runs")
+
+
+def test_what_cannot_be_asked_is_one_line_and_writes_nothing(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
+    """Each through the command itself, with a page and a table of changes to write."""
+    (tmp_path / "old.json").write_text(json.dumps({"format": 1, "model": "dlrm", "batch": 65536, "rows": [], "winner": {"row": None}}))
+    request = json.loads((paths.ROOT / "docs" / "dry_run.json").read_text())
+    version = request["torchrec"]
+    (tmp_path / "dry_run.json").write_text(json.dumps(request | {"torchrec": "2.0.0"}))
+    asked, cluster = ["model=dcn", "data=random", "batch=65536"], "clusters=h100x8:2"
+    cases = [
+        ([*asked, "clusters=h100x8:nan"], "clusters: price of h100x8: out of range; given nan"),
+        ([*asked, "clusters=h100x8..7"], "clusters: a range that ends below its first size; given h100x8..7"),
+        ([*asked, cluster, "profiles=torchrec:0,hugectr:0"], "profiles: every weight is 0"),
+        (
+            [*asked, cluster, "--against", "old.json", "--markdown", "a.md"],
+            "old.json: an answer of another model; given dlrm; allowed: dcn",
+        ),
+        (["model=tables", "model.file=dry_run.json", cluster], "of another version of TorchRec; given 2.0.0"),
+    ]
+    before = set(tmp_path.iterdir())
+    for words, says in cases:
+        assert main(["decide", *words]) == 2
+        out, err = capsys.readouterr()
+        assert not out and err.count("\n") == 1 and says in err, err
+    assert set(tmp_path.iterdir()) == before and version.startswith("1.9")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_keeps_what_was_priced(workers: int) -> None:
+    """Its rows are those of a whole answer. Without `keep` it is Ctrl-C as everywhere, and no process is left either way."""
+    question = parse_question(
+        [*SMALL, CLUSTERS, "batch=65536", "sharders=torchrec_row_wise,neo_4d", "precisions=fp32", "profiles=torchrec"]
+    )
+
+    def interrupt(done: int, of: int) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    part, whole = decision_of(question, workers, interrupt, keep=True), decision_of(question)
+    assert (len(part.rows), part.not_priced, whole.not_priced) == (3, 5, 0)
+    figures = {row.name: (row.ms, row.ms_interval) for row in whole.rows}
+    assert all((row.ms, row.ms_interval) == figures[row.name] for row in part.rows)
+    with pytest.raises(KeyboardInterrupt):
+        decision_of(question, workers, interrupt)
+    assert not multiprocessing.active_children()
+
+
+def test_an_answer_that_was_cut_short_says_so(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    words = ["decide", *WORDS, "sharders=torchrec_row_wise,neo_4d", "precisions=fp32", "optimizers=adam", "profiles=torchrec"]
+
+    def interrupt(bar: Progress, done: float, *_: object) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Progress, "advance_to", interrupt)
+    assert main(words) == 130
+    assert capsys.readouterr().out.startswith("Interrupted: 2 of 4 combinations were priced.") and not (tmp_path / "decide.html").exists()
+    assert main([*words, "--json"]) == 130
+    (tmp_path / "old.json").write_text(capsys.readouterr().out)
+    assert main([*words, "--against", "old.json"]) == 2
+    assert "old.json: an answer that was interrupted; given 2 not priced" in capsys.readouterr().err

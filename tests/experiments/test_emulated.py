@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from experiments.emulated.calibration import Calibrated
-from experiments.emulated.comparisons import COMPARISONS
+from experiments.emulated.comparisons import COMPARISONS, MODELS
 from experiments.emulated.figures import Ratio, line_figures, ratios
-from experiments.emulated.runs import EVERY, Ran, _simulated_transfer_ms, calibrations
+from experiments.emulated.pairs import Pair, brier, pairs_of
+from experiments.emulated.pairs import compared as paired
+from experiments.emulated.runs import EVERY, SHORT, Ran, _simulated_transfer_ms, calibrations
 from experiments.emulated.study import compared, run
+from recsys_lab.calibrate.runs import Run, brief, plan_run
 from recsys_lab.config.choices import built
 from recsys_lab.config.command_line import read
 from recsys_lab.errors import UserError
@@ -77,7 +81,41 @@ def test_a_comparison_is_a_study_of_measured_beside_simulated(tmp_path: Path) ->
 
 
 def test_every_comparison_is_a_study() -> None:
-    assert set(studies_of("emulated")) == set(COMPARISONS)
+    assert set(studies_of("emulated")) == {*COMPARISONS, "pairs"}
+
+
+def trained(sharder: str, *times_ms: float) -> Run:
+    """With its real plan for the emulated network, and made-up times."""
+    experiment = brief([*SHORT, *MODELS["dlrm"], f"sharder={sharder}", "data.batch_size=2048", "simulate.batch_size=256"])
+    return Run(sharder, 2048, tuple({"iteration_ms": {"median": ms}} for ms in times_ms), plan_run(experiment))
+
+
+def test_the_more_probable_of_two_is_held_against_medians_of_rounds() -> None:
+    """A sharder that moves several times the bytes is slower for sure; one against itself is a coin."""
+    whole, by_rows = trained("torchrec", 100.0, 300.0, 110.0), trained("torchrec_row_wise", 200.0, 250.0, 190.0)
+    pair, same = pairs_of("dlrm", [whole, by_rows, replace(whole, sharder="again")], built("profile", "emulated"))[:2]
+    assert (pair.faster, pair.slower, pair.p > 0.99, pair.simulated > 1.5) == ("torchrec", "torchrec_row_wise", True, True)
+    assert (pair.measured, pair.rounds, pair.is_right) == (pytest.approx(200 / 110), pytest.approx(2 / 3), True)
+    assert same.simulated == 1.0 and 0.5 <= same.p < 0.55
+
+
+def test_pairs_are_a_study_with_a_proper_score() -> None:
+    pairs = [
+        Pair("dlrm", "a", "b", 0.9, 1.2, 1.1, 1.0),
+        Pair("dlrm", "a", "c", 0.6, 1.1, 0.9, 0.0),
+        Pair("dcn", "a", "b", 1.0, 2.0, 3.0, 1.0),
+    ]
+    assert brier(pairs) == pytest.approx((0.1**2 + 0.6**2 + 0.0) / 3)
+    study = paired("pairs", pairs, 2, 0.9, {})
+    assert [holds for _, holds in study.statements] == [False, True] and judge(study, Tolerance(0.2, 1.0)).state == "deviates"
+    assert [(line.what, round(line.ours)) for line in study.lines] == [
+        ("the more probable of two is faster", 67),
+        ("the same with dlrm", 50),
+        ("the same with dcn", 100),
+        ("the same of 1 pairs that say 60 %", 0),
+        ("the same of 2 pairs that say 95 %", 100),
+    ]
+    assert study.shown is not None and [row[-1] for row in study.shown.rows] == ["2/2", "2/2", "0/2 wrong"]
 
 
 def test_simulated_transfer_counts_overlaps_once_and_embeddings_only() -> None:

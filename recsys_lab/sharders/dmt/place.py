@@ -137,19 +137,23 @@ def _assigned(site: Site, loads: Loads, shards: Mapping[str, int]) -> tuple[dict
             for shard in shards_of[table.name]:
                 sizes[shard.ranks[0]] += loads.size(table, table.dim) * shard.rows / table.rows
                 works[shard.ranks[0]] += loads.work(table, table.dim) / len(site.ranks)
-    pieces = [(table, cols) for table in site.tables if shards[table.name] for cols in _columns(table, shards[table.name])]
+    pieces = [
+        (table, cols, loads.size(table, cols[1] - cols[0]), loads.work(table, cols[1] - cols[0]))
+        for table in site.tables
+        if shards[table.name]
+        for cols in _columns(table, shards[table.name])
+    ]
 
-    def share(table: Table, cols: tuple[int, int], size: float = 0.0, work: float = 0.0) -> float:
-        width = cols[1] - cols[0]
-        return max((size + loads.size(table, width)) / all_bytes, (work + loads.work(table, width)) / all_work)
+    def share(size: float, work: float) -> float:
+        return max(size / all_bytes, work / all_work)
 
-    for table, cols in sorted(pieces, key=lambda piece: (-share(*piece), -piece[0].rows)):
+    for table, cols, size, work in sorted(pieces, key=lambda piece: (-share(piece[2], piece[3]), -piece[0].rows)):
         others = {shard.ranks[0] for shard in shards_of[table.name]}
         free = [rank for rank in site.ranks if rank not in others]
-        rank = min(free, key=lambda rank: (share(table, cols, sizes[rank], works[rank]), rank))
+        rank = min(free, key=lambda rank: (share(sizes[rank] + size, works[rank] + work), rank))
         shards_of[table.name].append(Shard((rank,), 0, table.rows, *cols))
-        sizes[rank] += loads.size(table, cols[1] - cols[0])
-        works[rank] += loads.work(table, cols[1] - cols[0])
+        sizes[rank] += size
+        works[rank] += work
     return {table.name: _placement(table, shards_of[table.name], shards[table.name]) for table in site.tables}, sizes
 
 

@@ -1,4 +1,4 @@
-"""What TorchRec's planner copies deeply, copied as cheaply as it can be. Those copies were three quarters of a plan for 1,024 ranks.
+"""What TorchRec's planner copies deeply and hashes, as cheaply as it can be. Those copies were three quarters of a plan for 1,024 ranks.
 
 Storages and times of ranks and shards are replaced, never changed, so copies share them.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 from torchrec.distributed.planner import Topology
 from torchrec.distributed.planner.partitioners import GreedyPerfPartitioner, ShardingOptionGroup
-from torchrec.distributed.planner.types import DeviceHardware, Perf, Shard
+from torchrec.distributed.planner.types import DeviceHardware, Perf, Shard, ShardingOption
 
 
 class Greedy(GreedyPerfPartitioner):
@@ -32,6 +32,12 @@ class Shards(list[Shard]):
 
     def __deepcopy__(self, memo: Any) -> Shards:
         return Shards(Shard(shard.size, shard.offset, shard.storage, shard.perf, shard.rank) for shard in self)
+
+
+class Option(ShardingOption):
+    """One of a search, known by itself. TorchRec knows a proposal by its options, and an option by every shard of it."""
+
+    __hash__ = object.__hash__
 
 
 class _NoTime:

@@ -12,6 +12,7 @@ from torchrec.distributed.planner.types import ShardingOption, Storage
 from torchrec.distributed.types import ModuleSharder
 
 from recsys_lab.plan.workload import STATE_PER_WEIGHT
+from recsys_lab.sharders.torchrec.copies import Option
 from recsys_lab.sharders.torchrec.estimates import once_per_size
 from recsys_lab.sharders.torchrec.types import SCHEMES
 from recsys_lab.tables import Table
@@ -37,6 +38,7 @@ class AsStored(EmbeddingEnumerator):
         places = {name: place for place, name in enumerate(self._uncounted)}
         options.sort(key=lambda option: (places[option.name], SCHEMES.index(option.sharding_type), option.compute_kernel))
         for option in options:
+            option.__class__ = Option
             for shard in option.shards:
                 uncounted = shard.size[0] * shard.size[1] * self._uncounted[option.name]
                 assert shard.storage is not None

@@ -125,8 +125,11 @@ def test_trainer_json_of_another_shape(written: Path, text: str) -> None:
         '{"0": {"key": "a", "offset": [0], "rows": "0"}}',
     ],
 )  # fmt: skip
-def test_a_header_of_another_shape(tmp_path: Path, pieces: str | None) -> None:
-    save_file({"0": torch.ones(4)}, tmp_path / "rank_0.safetensors", metadata={"pieces": pieces} if pieces else None)
+@pytest.mark.parametrize("name", ["pieces", "DCP_SHARDING_INFO"])
+def test_a_header_of_another_shape(tmp_path: Path, pieces: str | None, name: str) -> None:
+    """That of this version, and that of earlier ones."""
+    text = pieces and pieces.replace('"offset"', '"offset"' if name == "pieces" else '"saved_offsets"')
+    save_file({"0": torch.ones(4)}, tmp_path / "rank_0.safetensors", metadata={name: text} if text else None)
     with pytest.raises(UserError, match="rank_0.safetensors is not a rank's file"):
         Reader(tmp_path)
 

@@ -18,6 +18,7 @@ from recsys_lab.config.choices import apart_from_hydra
 from recsys_lab.config.default_hyperparameters import default_hyperparameters
 from recsys_lab.config.frozen import fingerprint, plain
 from recsys_lab.config.options import (
+    STARTS_RANKS,
     TRAINS,
     AblationOptions,
     DataCommon,
@@ -163,7 +164,7 @@ class Experiment:
     """Everything that one run is. `config` is the same as plain values, for loggers and config.yaml, with its `fingerprint`."""
 
     seed: int
-    mode: str  # auto | plan | simulate | train
+    mode: str  # auto | plan | simulate | train | evaluate
     resume: str | None
     choices: Mapping[str, str | None]
     model: ModelChoice
@@ -180,6 +181,8 @@ class Experiment:
     ablation: AblationOptions
     study: StudyChoice | None = None
     baselines: bool = True
+    start_from: str | None = None
+    predictions: str | None = None
     chosen: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: str = ""
@@ -187,6 +190,11 @@ class Experiment:
     @property
     def trains(self) -> bool:
         return self.mode in TRAINS
+
+    @property
+    def starts_ranks(self) -> bool:
+        """It trains or evaluates."""
+        return self.mode in STARTS_RANKS
 
     @property
     def simulates(self) -> bool:
@@ -320,6 +328,8 @@ def resolve(config: DictConfig) -> Experiment:
         profile=resolved(config.simulate.profile),
         ablation=typed(config.ablation, AblationOptions),
         baselines=config.baselines,
+        start_from=config.get("start_from"),
+        predictions=config.get("predictions"),
         study=None if config.get("study") is None else _study(config.study, str(choices["experiment"])),
         config=plain(config),
         fingerprint=fingerprint(config),

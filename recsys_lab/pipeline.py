@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from recsys_lab.base.files import write_json
+from recsys_lab.base.files import out_file, write_json
 from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.config.frozen import save
 from recsys_lab.experiment import Experiment
@@ -27,6 +27,7 @@ from recsys_lab.record.run_folder import REASONS_FILE, STORES_FILE
 from recsys_lab.report import say
 from recsys_lab.report.page import write_page
 from recsys_lab.simulate import write_trace
+from recsys_lab.train.checkpoint_folder import trained
 from recsys_lab.train.job import Job, train
 
 
@@ -38,7 +39,10 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     quiet_torchrec()
     if writes:
         save(experiment.config, folder)
-    if experiment.trains:
+    weights = trained(Path(experiment.start_from)) if experiment.start_from is not None else None
+    if experiment.predictions is not None:
+        out_file(experiment.predictions, "predictions", (".parquet",))
+    if experiment.starts_ranks:
         experiment.launcher.prepare()
     data = experiment.open_data()
     experiment = experiment.with_default_hyperparameters(data)
@@ -58,8 +62,8 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     elif simulated is not None:
         simulated = with_bounds(with_interval(simulated, named, experiment.profile), named, experiment, data)
         say.simulated(simulated, named.steps.batch_size)
-    rows = most_rows_here(experiment, named) if experiment.trains else None
-    here = plan_here(experiment, data, named, rows) if experiment.trains else named
+    rows = most_rows_here(experiment, named) if experiment.starts_ranks else None
+    here = plan_here(experiment, data, named, rows) if experiment.starts_ranks else named
     say.trains_here(named.plan, here.plan)
     if simulated is not None and known and experiment.trains and here is named and named.plan.has_stores:
         simulated = replace(simulated, in_run=in_run(experiment, named, experiment.train_steps(data)))
@@ -94,9 +98,9 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
             write_json(folder / STORES_FILE, asdict(curve))
         if timeline is not None and known:
             write_trace(timeline, folder / "trace.json", bounds(named, experiment.profile, timeline))
-    if experiment.trains:
+    if experiment.starts_ranks:
         again, start = partial(replan, experiment, here, named), compared.start if compared else None
-        job = Job(experiment, folder, here.plan, here.steps, record, again, rows, sweep, start)
+        job = Job(experiment, folder, here.plan, here.steps, record, again, rows, sweep, start, weights)
         written = experiment.launcher.launch(train, {"job": job}, folder)
     else:
         written = record.to_json()

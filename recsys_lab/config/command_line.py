@@ -19,7 +19,7 @@ from recsys_lab.base import paths
 from recsys_lab.base.paths import CONF as CONF
 from recsys_lab.config import arguments, sized
 from recsys_lab.config.composition import composed, composed_job, composed_sweep, hydra_errors, parsed, with_any_key, with_choices
-from recsys_lab.config.folders import going_on, of_the_run, own_folder, run_to_resume, stored, words_of
+from recsys_lab.config.folders import going_on, of_the_run, own_folder, run_to_resume, stored, to_start_from, words_after, words_of
 from recsys_lab.config.frozen import differences, freeze, register_resolvers
 from recsys_lab.config.hydra_keys import check_hydra_keys
 from recsys_lab.config.targets import Named, check_targets
@@ -88,9 +88,22 @@ def read(argv: Sequence[str]) -> SingleRun | Sweep | Question:
         values = _values(overrides)
         if values.get("resume") is not None:
             return _resumed(line, overrides, values)
-        config = composed([*line.overrides, *line.search_path])
+        words, earlier = line.overrides, None
+        if values.get("start_from") is not None:
+            words, earlier = _after_run(line, values["start_from"])
+        config = composed([*words, *line.search_path])
         folder = Path(os.path.abspath(own_folder(config.hydra.run.dir, "hydra.run.dir")))  # its name may hold the time
-        return SingleRun(freeze(with_choices(config)), folder, line.overrides, config)
+        chosen = with_choices(config)
+        if earlier is not None:
+            check_targets(chosen, Named.of(overrides, line.names_folder), earlier)
+        return SingleRun(freeze(chosen), folder, words, config)
+
+
+def _after_run(line: arguments.Line, start_from: Any) -> tuple[tuple[str, ...], Path]:
+    """The words of the line after those of the run that `start_from` names, and that run's folder."""
+    named, run = to_start_from(start_from)
+    own = [word for word in line.overrides if not word.startswith("start_from=")]
+    return tuple(words_after(words_of(run), [*own, arguments.override("start_from", str(named))])), run
 
 
 def read_run(argv: Sequence[str], where: str, needed: str = "one run is needed") -> SingleRun:
@@ -193,6 +206,7 @@ def _check_sweep(overrides: Sequence[Override]) -> None:
     remedies = {
         "resume": "resume a run without -m; a sweep goes on when its command is repeated with hydra.sweep.dir=DIR",
         "overwrite": "ablation.repeat=true runs every job again, and sets aside what was there",
+        "start_from": "start each run in a line of its own, without -m",
     }
     for override in overrides:
         key = override.key_or_group

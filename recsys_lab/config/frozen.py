@@ -24,7 +24,10 @@ from recsys_lab.tables.torchrec_dry_run import batch_of_request
 
 #: Fields that do not change what a run computes, so they are no part of its identity. They are how a run is shown, names of what other
 #: fields hold in full, a provider's price today, how often devices fail, and where rows lie.
-NOT_IDENTITY = ("resume", "overwrite", "logger", "ablation", "choices", "cluster.list_price", "cluster.failures", "sharder.scratch")
+NOT_IDENTITY = (
+    *("resume", "overwrite", "predictions", "logger", "ablation", "choices"),
+    *("cluster.list_price", "cluster.failures", "sharder.scratch"),
+)
 CONFIG_FILE = "config.yaml"
 #: Without these a config.yaml is none of ours.
 NEEDED = ("seed", "mode", "model", "sharder", "precision", "cluster", "data", "optimizer", "trainer", "launcher", "logger")

@@ -227,23 +227,44 @@ class Reader:
     def __contains__(self, key: str) -> bool:
         return key in self._saved
 
+    def keys(self) -> Iterable[str]:
+        """Of all tensors, by name."""
+        return self._saved.keys()
+
+    def shape(self, key: str) -> tuple[int, ...]:
+        """Of the whole tensor, as far as it was saved."""
+        return tuple(map(max, zip(*(_stops(saved) for saved in self._saved[key]))))
+
     def fill(self, piece: Piece) -> None:
         """Copies into `piece.tensor` what was saved for its extents or rows. Raises UserError if some of it was not saved."""
-        missing = math.prod(piece.tensor.shape)
-        if not missing:
-            return
-        for saved in self._saved.get(piece.key, []):
-            if len(saved.shape) != len(piece.tensor.shape):
-                break
-            by_extents = piece.rows is None and saved.rows is None
-            missing -= _copy_extents(piece, saved) if by_extents else _copy_rows(piece, saved) + _set_uninitialised(piece, saved)
-        if missing:
+        if missing := self.copy(piece):
             raise UserError(
                 "the checkpoint lacks a part of this tensor",
                 where=f"{self.folder} {piece.key}",
                 given=f"{missing} elements missing",
                 remedy="resume with the config that wrote it",
             )
+
+    def copy(self, piece: Piece) -> int:
+        """The same. How many elements were not saved, and stay what they are."""
+        missing = math.prod(piece.tensor.shape)
+        if not missing:
+            return 0
+        for saved in self._saved.get(piece.key, []):
+            if len(saved.shape) != len(piece.tensor.shape):
+                break
+            by_extents = piece.rows is None and saved.rows is None
+            missing -= _copy_extents(piece, saved) if by_extents else _copy_rows(piece, saved) + _set_uninitialised(piece, saved)
+        return missing
+
+
+def _stops(saved: _Saved) -> tuple[int, ...]:
+    """Where the piece ends in the whole tensor, a number a dimension."""
+    stops = tuple(offset + size for offset, size in zip(saved.offset, saved.shape))
+    if (rows := _saved_rows(saved)) is None:
+        return stops
+    rest = saved.uninitialised
+    return (max(int(rows.max(initial=-1)) + 1, rest.start + rest.count if rest is not None else 0), *stops[1:])
 
 
 def _copy_extents(piece: Piece, saved: _Saved) -> int:

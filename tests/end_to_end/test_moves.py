@@ -1,0 +1,48 @@
+"""A trained model is evaluated elsewhere and trained on: `start_from=RUN`, as a user gives the lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from recsys_lab.record.metrics import quality
+from tests.end_to_end.lines import Done, last_checkpoint, line, result
+
+
+def test_a_run_evaluates_to_its_own_quality_under_another_sharder_on_another_number_of_ranks(
+    undisturbed: tuple[Path, Done], cache: Path, tmp_path: Path
+) -> None:
+    """The same bits: the order of sums does not reach across samples. Its predictions have that AUC."""
+    run, file = undisturbed[0], tmp_path / "predictions.parquet"
+    words = (f"start_from={run}", "mode=evaluate", "sharder=torchrec_row_wise", "launcher.hosts=1", "launcher.ranks_per_host=1")
+    done = line(*words, f"predictions={file}", f"hydra.run.dir={tmp_path / 'run'}", cache=cache)
+    assert done.code == 0, done.err
+    record = result(tmp_path / "run")
+    assert record["quality"] == result(run)["quality"] and record["measured"] is None and record["mode"] == "evaluate"
+    assert record["started_from"]["partly"] == {} and record["started_from"]["not_taken"] == {}
+    table = pl.read_parquet(file)
+    assert table.columns == ["row", "label", "probability"] and table["row"].to_list() == list(range(1500))
+    p = table["probability"].to_numpy()
+    assert abs(quality(np.log(p / (1 - p)), table["label"].to_numpy())["auc"] - record["quality"]["test"]["auc"]) < 1e-6
+    assert (tmp_path / "run" / "report.html").is_file()
+
+
+def test_training_goes_on_with_another_optimizer_and_says_what_was_taken(
+    undisturbed: tuple[Path, Done], cache: Path, tmp_path: Path
+) -> None:
+    run = undisturbed[0]
+    words = (f"start_from='{last_checkpoint(run)}'", "trainer.max_steps=3", "launcher.hosts=1")
+    done = line(*words, "optimizer=row_wise_adagrad", f"hydra.run.dir={tmp_path / 'run'}", cache=cache)
+    assert done.code == 0, done.err
+    record = result(tmp_path / "run")
+    assert record["started_from"]["taken"] > 26 and "weights: " in done.out
+    assert record["quality"]["validation"]["auc"] > result(run)["quality"]["validation"]["auc"] - 0.05
+
+
+def test_another_model_is_not_evaluated(undisturbed: tuple[Path, Done], cache: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    done = line(f"start_from={undisturbed[0]}", "mode=evaluate", "model.cross_layers=4", f"hydra.run.dir={folder}", cache=cache)
+    assert done.code == 2 and "not the one that was trained" in done.err and done.err.count("\n") == 1, done.err
+    assert not folder.exists()

@@ -16,6 +16,7 @@ from typing import Any
 
 from recsys_lab.base.files import out_file, write_json
 from recsys_lab.base.quiet import quiet_torchrec
+from recsys_lab.config.folders import VOCABULARY
 from recsys_lab.config.frozen import save
 from recsys_lab.experiment import Experiment
 from recsys_lab.plan.serialise import save_plan
@@ -88,6 +89,8 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     )
     if writes:
         write_environment(folder, data={"notes": list(data.notes), "best_auc": dict(data.best_auc), "fingerprint": data.fingerprint})
+        if data.keep is not None and experiment.trains:
+            data.keep(folder / VOCABULARY)
         save_plan(named.plan, folder / "plan.json")
         if here is not named:
             save_plan(here.plan, folder / "plan_here.json")

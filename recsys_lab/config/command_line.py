@@ -19,7 +19,17 @@ from recsys_lab.base import paths
 from recsys_lab.base.paths import CONF as CONF
 from recsys_lab.config import arguments, sized
 from recsys_lab.config.composition import composed, composed_job, composed_sweep, hydra_errors, parsed, with_any_key, with_choices
-from recsys_lab.config.folders import going_on, of_the_run, own_folder, run_to_resume, stored, to_start_from, words_after, words_of
+from recsys_lab.config.folders import (
+    going_on,
+    of_the_run,
+    own_folder,
+    run_to_resume,
+    stored,
+    to_start_from,
+    with_vocabulary,
+    words_after,
+    words_of,
+)
 from recsys_lab.config.frozen import differences, freeze, register_resolvers
 from recsys_lab.config.hydra_keys import check_hydra_keys
 from recsys_lab.config.targets import Named, check_targets
@@ -103,7 +113,8 @@ def _after_run(line: arguments.Line, start_from: Any) -> tuple[tuple[str, ...], 
     """The words of the line after those of the run that `start_from` names, and that run's folder."""
     named, run = to_start_from(start_from)
     own = [word for word in line.overrides if not word.startswith("start_from=")]
-    return tuple(words_after(words_of(run), [*own, arguments.override("start_from", str(named))])), run
+    known = with_vocabulary(own, run)
+    return tuple(words_after(words_of(run), [*own, *known, arguments.override("start_from", str(named))])), run
 
 
 def read_run(argv: Sequence[str], where: str, needed: str = "one run is needed") -> SingleRun:

@@ -11,11 +11,14 @@ import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from recsys_lab.base.files import path_of, write_text
+from recsys_lab.base.files import override_of, path_of, write_text
 from recsys_lab.config.frozen import CONFIG_FILE, freeze, load
+from recsys_lab.config.options import JUDGES
 from recsys_lab.config.targets import Named, check_targets
 from recsys_lab.errors import UserError
 
+#: In a run folder: rows of values and scaling, of data that have them.
+VOCABULARY = "vocabulary"
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -60,6 +63,15 @@ def to_start_from(name: Any) -> tuple[Path, Path]:
         allowed = "a run folder, or one of its checkpoints"
         raise UserError("no run to start from", where="start_from", given=f"{name}: {what}", allowed=allowed)
     return folder, run
+
+
+def with_vocabulary(words: Sequence[str], run: Path) -> list[str]:
+    """What the line's `words` need to read rows as `run` did, where it kept how: they then mean its rows of values."""
+    given = {_key(word): word.partition("=")[2] for word in words}
+    if not (run / VOCABULARY).is_dir() or given.get("data", "table") != "table":
+        return []
+    alone = given.get("mode") in JUDGES and "data.splits.test" in given
+    return [override_of("data.vocabulary", run / VOCABULARY), *(["data.only_test=true"] if alone else [])]
 
 
 def words_after(earlier: Sequence[str], words: Sequence[str]) -> list[str]:

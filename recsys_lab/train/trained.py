@@ -14,6 +14,7 @@ import polars as pl
 import torch
 import torch.distributed as dist
 
+from recsys_lab.config.options import PREDICT
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.errors import cannot_write
 from recsys_lab.record.loggers import finish
@@ -42,11 +43,12 @@ def evaluate_here(job: Job) -> dict[str, Any] | None:
     started = take_weights(sharded, job.weights)
     check_all_taken(started)
     loader = partial(rank_loader, data, experiment, device)
-    figures = judged(sharded.module, objective, loader, job, data, device)
-    record = replace(job.record, quality=figures if data.learnable else None, started_from=started)
+    record = replace(job.record, started_from=started)
+    if experiment.mode != PREDICT and data.learnable:
+        record = replace(record, quality=judged(sharded.module, objective, loader, job, data, device))
     if experiment.predictions is not None:
         split = next(name for name in PREDICTED if name in data.splits)
-        rows = _predict(sharded.module, in_file_order(loader(split)), device, Path(experiment.predictions))
+        rows = _predict(sharded.module, in_file_order(loader(split)), device, Path(experiment.predictions), data.labelled)
         record = replace(record, predictions=Predictions(experiment.predictions, split, rows))
     if dist.get_rank() == 0:
         write_result(job.folder, record)
@@ -56,8 +58,8 @@ def evaluate_here(job: Job) -> dict[str, Any] | None:
 
 
 @torch.no_grad()
-def _predict(model: torch.nn.Module, loader: RankLoader, device: torch.device, file: Path) -> int:
-    """Writes row number, label and probability of every row of a split, in its order, on rank 0. How many. Collective."""
+def _predict(model: torch.nn.Module, loader: RankLoader, device: torch.device, file: Path, labelled: bool) -> int:
+    """Writes row number, label (if `labelled`) and probability of every row of a split, in its order, on rank 0. How many. Collective."""
     model.eval()
     parts = []
     for index, batch in enumerate(loader):
@@ -68,7 +70,7 @@ def _predict(model: torch.nn.Module, loader: RankLoader, device: torch.device, f
     rows, labels, probabilities = gathered(torch.cat(parts, dim=1)).numpy()
     if dist.get_rank() == 0:
         order = np.argsort(rows)
-        columns = {"row": rows.astype(np.int64), "label": labels.astype(np.int8), "probability": probabilities}
+        columns = {"row": rows.astype(np.int64), **({"label": labels.astype(np.int8)} if labelled else {}), "probability": probabilities}
         _write(file, pl.DataFrame({name: column[order] for name, column in columns.items()}))
     return len(rows)
 

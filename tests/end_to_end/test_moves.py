@@ -46,3 +46,42 @@ def test_another_model_is_not_evaluated(undisturbed: tuple[Path, Done], cache: P
     done = line(f"start_from={undisturbed[0]}", "mode=evaluate", "model.cross_layers=4", f"hydra.run.dir={folder}", cache=cache)
     assert done.code == 2 and "not the one that was trained" in done.err and done.err.count("\n") == 1, done.err
     assert not folder.exists()
+
+
+def clicks(path: Path, rows: int, seed: int, labelled: bool = True) -> None:
+    """A CSV whose clicks follow user and price; later files have users that the first has not."""
+    draw = np.random.default_rng(seed)
+    users, prices = draw.integers(0, 40 + seed, rows), draw.normal(3, 2, rows).round(2)
+    labels = (draw.random(rows) < 1 / (1 + np.exp(-np.sin(users) * 2 - prices / 4))).astype(int)
+    columns = {"user": [f"u{user}" for user in users], "price": prices, "day": draw.choice(["mon", "tue"], rows)}
+    pl.DataFrame(({"clicked": labels} if labelled else {}) | columns).write_csv(path)
+
+
+def test_a_new_file_is_judged_and_predicted_with_the_vocabulary_of_the_run_folder_alone(cache: Path, tmp_path: Path) -> None:
+    """Nothing of the data that it was trained on is there any more; the run folder has been moved."""
+    data, new = tmp_path / "data", tmp_path / "new.csv"
+    data.mkdir()
+    clicks(data / "clicks.csv", 1500, seed=0)
+    words = ("data=table", f"data.root={data}", "data.label=clicked", "logger=none", "baselines=false", "launcher.hosts=1")
+    done = line(*words, "trainer.max_epochs=2", f"hydra.run.dir={tmp_path / 'run'}", cache=cache)
+    assert done.code == 0, done.err
+    run = (tmp_path / "run").rename(tmp_path / "moved")
+    (data / "clicks.csv").unlink()
+    data.rmdir()
+
+    clicks(new, 400, seed=9)
+    begin = (f"start_from={run}", f"data.splits.test={new}")
+    first, second = tmp_path / "first.parquet", tmp_path / "second.parquet"
+    evaluated = line(*begin, "mode=evaluate", f"predictions={first}", f"hydra.run.dir={tmp_path / 'evaluated'}", cache=cache)
+    assert evaluated.code == 0, evaluated.err
+    assert list(result(tmp_path / "evaluated")["quality"]) == ["test"] and "did not know, or hardly: user" in evaluated.out
+    assert pl.read_parquet(first)["label"].to_list() == pl.read_csv(new)["clicked"].to_list()
+
+    clicks(new, 400, seed=9, labelled=False)
+    refused = line(*begin, "mode=evaluate", f"hydra.run.dir={tmp_path / 'refused'}", cache=cache)
+    assert refused.code == 2 and "without labels" in refused.err and refused.err.count("\n") == 1 and not (tmp_path / "refused").exists()
+    ranks = ("sharder=torchrec_row_wise", "launcher.ranks_per_host=1")
+    done = line(*begin, *ranks, "mode=predict", f"predictions={second}", f"hydra.run.dir={tmp_path / 'predicted'}", cache=cache)
+    assert done.code == 0, done.err
+    assert pl.read_parquet(second).columns == ["row", "probability"] and result(tmp_path / "predicted")["quality"] is None
+    assert pl.read_parquet(second)["probability"].to_list() == pl.read_parquet(first)["probability"].to_list()

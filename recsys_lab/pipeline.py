@@ -19,7 +19,8 @@ from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.config.folders import VOCABULARY
 from recsys_lab.config.frozen import save
 from recsys_lab.experiment import Experiment
-from recsys_lab.plan.serialise import save_plan
+from recsys_lab.plan import ShardingPlan
+from recsys_lab.plan.serialise import load_plan, save_plan
 from recsys_lab.planning import bounds, in_run, most_rows_here, plan_for, plan_here, price, replan, store_curve, with_bounds, with_interval
 from recsys_lab.record.environment import write_environment
 from recsys_lab.record.loggers import finish
@@ -30,6 +31,13 @@ from recsys_lab.report.page import write_page
 from recsys_lab.simulate import write_trace
 from recsys_lab.train.checkpoint_folder import trained
 from recsys_lab.train.job import Job, train
+
+PLAN, PLAN_HERE = "plan.json", "plan_here.json"
+
+
+def plan_that_trained(folder: Path) -> ShardingPlan | None:
+    """The one by which the run in `folder` has trained so far; None where it has not."""
+    return next((load_plan(folder / name) for name in (PLAN_HERE, PLAN) if (folder / name).is_file()), None)
 
 
 def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: bool = True) -> dict[str, Any] | None:
@@ -66,6 +74,8 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     rows = most_rows_here(experiment, named) if experiment.starts_ranks else None
     here = plan_here(experiment, data, named, rows) if experiment.starts_ranks else named
     say.trains_here(named.plan, here.plan)
+    if experiment.resume and (before := plan_that_trained(folder)) is not None:
+        say.moved(before, here.plan)
     if simulated is not None and known and experiment.trains and here is named and named.plan.has_stores:
         simulated = replace(simulated, in_run=in_run(experiment, named, experiment.train_steps(data)))
         say.in_run(simulated)
@@ -91,9 +101,10 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
         write_environment(folder, data={"notes": list(data.notes), "best_auc": dict(data.best_auc), "fingerprint": data.fingerprint})
         if data.keep is not None and experiment.trains:
             data.keep(folder / VOCABULARY)
-        save_plan(named.plan, folder / "plan.json")
+        save_plan(named.plan, folder / PLAN)
+        (folder / PLAN_HERE).unlink(missing_ok=True)  # of a run that resumes elsewhere
         if here is not named:
-            save_plan(here.plan, folder / "plan_here.json")
+            save_plan(here.plan, folder / PLAN_HERE)
         reasons = experiment.sharder.planner.reasons(named.plan, named.inputs) if named.cluster.calibrated else None
         if reasons is not None:
             write_json(folder / REASONS_FILE, {"told": reasons.explanation(), "reasons": reasons.to_json()})

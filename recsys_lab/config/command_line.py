@@ -30,7 +30,7 @@ from recsys_lab.config.folders import (
     words_after,
     words_of,
 )
-from recsys_lab.config.frozen import differences, freeze, register_resolvers
+from recsys_lab.config.frozen import differences, freeze, moves, plain, register_resolvers
 from recsys_lab.config.hydra_keys import check_hydra_keys
 from recsys_lab.config.targets import Named, check_targets
 from recsys_lab.errors import UserError
@@ -146,19 +146,22 @@ def _values(overrides: Sequence[Override]) -> dict[str, Any]:
 
 
 def _resumed(line: arguments.Line, overrides: Sequence[Override], values: Mapping[str, Any]) -> SingleRun:
-    """The run in the folder that `resume` names, with its own config. Further words may change where rows lie, and nothing else."""
+    """The run in the folder that `resume` names, with its own config. Further words may change where it runs and how tables lie there."""
     folder = run_to_resume(values["resume"], bool(values.get("overwrite")), values.get("hydra.run.dir"))
     code = Named.of(overrides, line.names_folder)
     earlier = stored(folder, code)
     config = going_on(earlier, folder)
     if words := of_the_run(line.overrides):
-        new = with_choices(composed([*words_of(folder), *words, *line.search_path, *_search_path(overrides)]))
+        words = words_after(words_of(folder), words)
+        new = with_choices(composed([*words, *line.search_path, *_search_path(overrides)]))
         check_targets(new, code, folder)
-        if differing := differences(freeze(new), earlier):
+        frozen = freeze(new)
+        apart = tuple(key for key in moves(plain(frozen)) if key in moves(plain(earlier)))
+        if differing := differences(frozen, earlier, apart):
             remedy = "resume it as it is (resume=RUN_FOLDER alone), or start a new run without resume"
             raise UserError("the run to resume has another config", where=folder, given="; ".join(differing), remedy=remedy)
-        OmegaConf.update(config, "sharder.scratch", OmegaConf.select(new, "sharder.scratch"))
-    return SingleRun(freeze(config), folder)
+        config = going_on(frozen, folder)
+    return SingleRun(freeze(config), folder, tuple(words))
 
 
 def _search_path(overrides: Sequence[Override]) -> list[str]:

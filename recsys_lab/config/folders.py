@@ -126,6 +126,11 @@ def save_hydra(folder: Path, composed: DictConfig, words: Iterable[str]) -> None
         del config["hydra"]
     for name, content in (("config.yaml", config), ("hydra.yaml", hydra)):
         write_text(folder / ".hydra" / name, OmegaConf.to_yaml(content))
+    save_words(folder, words)
+
+
+def save_words(folder: Path, words: Iterable[str]) -> None:
+    """Writes the overrides that the user gave, where `words_of` reads them."""
     choices = [word for word in words if not word.lstrip("+~").startswith("hydra")]
     write_text(folder / ".hydra" / "overrides.yaml", yaml.safe_dump(choices, allow_unicode=True))
 

@@ -14,7 +14,7 @@ import math
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -71,9 +71,8 @@ def save(folder: Path, pieces: Iterable[Piece], trainer: Mapping[str, Any], rank
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
         barrier()
-        for number, part in enumerate(_apart(_without_uninitialised(list(pieces)))):
-            path = partial / f"rank_{rank}{f'_{number}' if number else ''}.safetensors"
-            manifest.note(path, _write_rank(path, part))
+        for path, checksum in _write_rank(partial, rank, _without_uninitialised(list(pieces))):
+            manifest.note(path, checksum)
         if rank == 0:
             text = json.dumps({**trainer, "manifest": manifest.VERSION})
             manifest.note(write_text(partial / TRAINER_FILE, text), zlib.crc32(text.encode()))
@@ -119,7 +118,14 @@ def _apart(pieces: list[Piece]) -> list[list[Piece]]:
     return [list(file.values()) for file in files]
 
 
-def _write_rank(path: Path, pieces: list[Piece]) -> int:
+def _write_rank(folder: Path, rank: int, pieces: list[Piece]) -> Iterator[tuple[Path, int]]:
+    """The files of a rank, with their checksums."""
+    for number, part in enumerate(_apart(pieces)):
+        path = folder / f"rank_{rank}{f'_{number}' if number else ''}.safetensors"
+        yield path, _write_file(path, part)
+
+
+def _write_file(path: Path, pieces: list[Piece]) -> int:
     """The checksum of the file."""
     tensors: dict[str, Content] = {}
     where: dict[str, dict[str, Any]] = {}

@@ -6,9 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pytest
+import torch
 
+from recsys_lab.config.command_line import read
+from recsys_lab.errors import UserError
 from recsys_lab.record.metrics import quality
-from tests.end_to_end.lines import Done, last_checkpoint, line, result
+from tests.end_to_end.lines import SMALL, Done, killed, last_checkpoint, line, result
+from tests.end_to_end.stores import contents
 
 
 def test_a_run_evaluates_to_its_own_quality_under_another_sharder_on_another_number_of_ranks(
@@ -85,3 +90,25 @@ def test_a_new_file_is_judged_and_predicted_with_the_vocabulary_of_the_run_folde
     assert done.code == 0, done.err
     assert pl.read_parquet(second).columns == ["row", "probability"] and result(tmp_path / "predicted")["quality"] is None
     assert pl.read_parquet(second)["probability"].to_list() == pl.read_parquet(first)["probability"].to_list()
+
+
+def test_a_killed_run_goes_on_under_another_sharder_as_one_that_never_moved(cache: Path, tmp_path: Path) -> None:
+    """But for the last bits: the first sharder adds gradients of replicated tables in another order. Its folder is then the second's."""
+    words = (*(word for word in SMALL if "dropout" not in word), "launcher.hosts=1", "launcher.ranks_per_host=2")
+    stayed, moved = tmp_path / "stayed", tmp_path / "moved"
+    assert line(*words, f"hydra.run.dir={stayed}", cache=cache).code == 0
+    killed(*words, f"hydra.run.dir={moved}", cache=cache, when=lambda: any((moved / "checkpoints").glob("step=*")), pause_s=0.2)
+    assert not (moved / "result.json").exists()
+    done = line(f"resume={moved}", "sharder=torchrec_row_wise", cache=cache)
+    assert done.code == 0, done.err
+    assert result(moved)["choices"]["sharder"] == "torchrec_row_wise" and "under another plan" in done.out
+    expected, actual = contents(stayed), contents(moved)
+    assert expected.keys() == actual.keys()
+    assert all(torch.allclose(actual[key], value, rtol=1e-5, atol=1e-6) for key, value in expected.items() if "rng" not in key)
+    assert abs(result(moved)["quality"]["test"]["auc"] - result(stayed)["quality"]["test"]["auc"]) < 1e-4
+    assert read([f"resume={moved}"]).config.choices.sharder == "torchrec_row_wise"
+    assert read([f"resume={moved}", "launcher.hosts=2"]).config.choices.sharder == "torchrec_row_wise"
+    with pytest.raises(UserError, match="another config"):
+        read([f"resume={moved}", "sharder=dmt"])
+    with pytest.raises(UserError, match="another config"):
+        read([f"resume={moved}", "seed=5"])

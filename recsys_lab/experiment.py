@@ -18,6 +18,9 @@ from recsys_lab.config.choices import apart_from_hydra
 from recsys_lab.config.default_hyperparameters import default_hyperparameters
 from recsys_lab.config.frozen import fingerprint, plain
 from recsys_lab.config.options import (
+    JUDGES,
+    PREDICT,
+    STARTS_RANKS,
     TRAINS,
     AblationOptions,
     DataCommon,
@@ -163,7 +166,7 @@ class Experiment:
     """Everything that one run is. `config` is the same as plain values, for loggers and config.yaml, with its `fingerprint`."""
 
     seed: int
-    mode: str  # auto | plan | simulate | train
+    mode: str  # auto | plan | simulate | train | evaluate | predict
     resume: str | None
     choices: Mapping[str, str | None]
     model: ModelChoice
@@ -180,6 +183,8 @@ class Experiment:
     ablation: AblationOptions
     study: StudyChoice | None = None
     baselines: bool = True
+    start_from: str | None = None
+    predictions: str | None = None
     chosen: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: str = ""
@@ -187,6 +192,11 @@ class Experiment:
     @property
     def trains(self) -> bool:
         return self.mode in TRAINS
+
+    @property
+    def starts_ranks(self) -> bool:
+        """It trains, evaluates or predicts."""
+        return self.mode in STARTS_RANKS
 
     @property
     def simulates(self) -> bool:
@@ -211,6 +221,11 @@ class Experiment:
     def open_data(self, most_rows: int | None = None) -> DataSet:
         """The data set. With `most_rows`, its tables cut to so many rows. Data that are generated have what the model fixes."""
         data_set = self.data.open(self.data.histories or self.model.features())
+        if self.trains and "train" not in data_set.splits:
+            raise UserError("no rows to train on", where="data.only_test", given="true", allowed="mode=evaluate or mode=predict")
+        if not data_set.labelled and self.mode != PREDICT:
+            remedy = "mode=predict predictions=FILE.parquet"
+            raise UserError("rows without labels cannot be judged", where="data.label", given=f"mode={self.mode}", remedy=remedy)
         data = with_frequencies(data_set, self.data.frequencies) if self.data.frequencies is not None else data_set
         data = sliced(data, self.model.column_slices)
         return data if most_rows is None else capped(data, most_rows)
@@ -244,6 +259,8 @@ class Experiment:
         if not data.chooses_settings:
             return self
         model = self.model.able_to_begin()
+        if self.mode in JUDGES:
+            return replace(self, model=model)
         linear = model.has_first_order
         fits = self.baselines and data.learnable and self.model.objective != "next_item"
         begins = model.begins_first_order and fits and self.trainer.start_from_baseline is not False
@@ -320,6 +337,8 @@ def resolve(config: DictConfig) -> Experiment:
         profile=resolved(config.simulate.profile),
         ablation=typed(config.ablation, AblationOptions),
         baselines=config.baselines,
+        start_from=config.get("start_from"),
+        predictions=config.get("predictions"),
         study=None if config.get("study") is None else _study(config.study, str(choices["experiment"])),
         config=plain(config),
         fingerprint=fingerprint(config),

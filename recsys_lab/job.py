@@ -21,7 +21,7 @@ from omegaconf import DictConfig
 from recsys_lab.base.files import pasted
 from recsys_lab.base.streams import Streams
 from recsys_lab.config.command_line import Question, SingleRun, Sweep
-from recsys_lab.config.folders import save_hydra
+from recsys_lab.config.folders import save_hydra, save_words
 from recsys_lab.config.frozen import differences, fingerprint, freeze, load, plain, save
 from recsys_lab.config.installed import check_installed, check_packages
 from recsys_lab.errors import (
@@ -131,6 +131,8 @@ def claimed(line: SingleRun | Sweep, leads: bool) -> AbstractContextManager[Owne
             _check_sweep(ownership)
         elif line.composed is None:  # it resumes
             _check_record(ownership.folder)
+            if line.overrides:
+                save_words(ownership.folder, line.overrides)
         else:
             _check_no_sweep(ownership.folder)
             if ownership.earlier_files:

@@ -14,11 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from recsys_lab.base.files import write_json
+from recsys_lab.base.files import out_file, write_json
 from recsys_lab.base.quiet import quiet_torchrec
+from recsys_lab.config.folders import VOCABULARY
 from recsys_lab.config.frozen import save
 from recsys_lab.experiment import Experiment
-from recsys_lab.plan.serialise import save_plan
+from recsys_lab.plan import ShardingPlan
+from recsys_lab.plan.serialise import load_plan, save_plan
 from recsys_lab.planning import bounds, in_run, most_rows_here, plan_for, plan_here, price, replan, store_curve, with_bounds, with_interval
 from recsys_lab.record.environment import write_environment
 from recsys_lab.record.loggers import finish
@@ -27,7 +29,15 @@ from recsys_lab.record.run_folder import REASONS_FILE, STORES_FILE
 from recsys_lab.report import say
 from recsys_lab.report.page import write_page
 from recsys_lab.simulate import write_trace
+from recsys_lab.train.checkpoint_folder import trained
 from recsys_lab.train.job import Job, train
+
+PLAN, PLAN_HERE = "plan.json", "plan_here.json"
+
+
+def plan_that_trained(folder: Path) -> ShardingPlan | None:
+    """The one by which the run in `folder` has trained so far; None where it has not."""
+    return next((load_plan(folder / name) for name in (PLAN_HERE, PLAN) if (folder / name).is_file()), None)
 
 
 def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: bool = True) -> dict[str, Any] | None:
@@ -38,7 +48,10 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     quiet_torchrec()
     if writes:
         save(experiment.config, folder)
-    if experiment.trains:
+    weights = trained(Path(experiment.start_from)) if experiment.start_from is not None else None
+    if experiment.predictions is not None:
+        out_file(experiment.predictions, "predictions", (".parquet",))
+    if experiment.starts_ranks:
         experiment.launcher.prepare()
     data = experiment.open_data()
     experiment = experiment.with_default_hyperparameters(data)
@@ -58,9 +71,11 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     elif simulated is not None:
         simulated = with_bounds(with_interval(simulated, named, experiment.profile), named, experiment, data)
         say.simulated(simulated, named.steps.batch_size)
-    rows = most_rows_here(experiment, named) if experiment.trains else None
-    here = plan_here(experiment, data, named, rows) if experiment.trains else named
+    rows = most_rows_here(experiment, named) if experiment.starts_ranks else None
+    here = plan_here(experiment, data, named, rows) if experiment.starts_ranks else named
     say.trains_here(named.plan, here.plan)
+    if experiment.resume and (before := plan_that_trained(folder)) is not None:
+        say.moved(before, here.plan)
     if simulated is not None and known and experiment.trains and here is named and named.plan.has_stores:
         simulated = replace(simulated, in_run=in_run(experiment, named, experiment.train_steps(data)))
         say.in_run(simulated)
@@ -84,9 +99,12 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     )
     if writes:
         write_environment(folder, data={"notes": list(data.notes), "best_auc": dict(data.best_auc), "fingerprint": data.fingerprint})
-        save_plan(named.plan, folder / "plan.json")
+        if data.keep is not None and experiment.trains:
+            data.keep(folder / VOCABULARY)
+        save_plan(named.plan, folder / PLAN)
+        (folder / PLAN_HERE).unlink(missing_ok=True)  # of a run that resumes elsewhere
         if here is not named:
-            save_plan(here.plan, folder / "plan_here.json")
+            save_plan(here.plan, folder / PLAN_HERE)
         reasons = experiment.sharder.planner.reasons(named.plan, named.inputs) if named.cluster.calibrated else None
         if reasons is not None:
             write_json(folder / REASONS_FILE, {"told": reasons.explanation(), "reasons": reasons.to_json()})
@@ -94,9 +112,9 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
             write_json(folder / STORES_FILE, asdict(curve))
         if timeline is not None and known:
             write_trace(timeline, folder / "trace.json", bounds(named, experiment.profile, timeline))
-    if experiment.trains:
+    if experiment.starts_ranks:
         again, start = partial(replan, experiment, here, named), compared.start if compared else None
-        job = Job(experiment, folder, here.plan, here.steps, record, again, rows, sweep, start)
+        job = Job(experiment, folder, here.plan, here.steps, record, again, rows, sweep, start, weights)
         written = experiment.launcher.launch(train, {"job": job}, folder)
     else:
         written = record.to_json()

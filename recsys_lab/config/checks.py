@@ -5,7 +5,7 @@ from __future__ import annotations
 from omegaconf import DictConfig
 
 from recsys_lab.base.store_names import CACHED, DISK_HOST_CACHED
-from recsys_lab.config.options import TRAINS
+from recsys_lab.config.options import JUDGES, PREDICT, STARTS_RANKS, TRAINS
 from recsys_lab.errors import UserError
 
 #: The number formats that training has, by part; mode=simulate prices others too.
@@ -20,6 +20,14 @@ TRAINED = {
 
 def check_values(config: DictConfig) -> None:
     """Raises UserError for the first combination that cannot be."""
+    if config.mode in JUDGES and config.get("start_from") is None:
+        remedy = "name a trained run: start_from=RUN_FOLDER"
+        raise UserError("no trained model", where="start_from", given=f"null with mode={config.mode}", remedy=remedy)
+    if config.get("predictions") is not None and config.mode not in JUDGES:
+        allowed = "mode=evaluate or mode=predict"
+        raise UserError("predictions are of a trained model", where="predictions", given=f"mode={config.mode}", allowed=allowed)
+    if config.get("predictions") is None and config.mode == PREDICT:
+        raise UserError("no file to write", where="predictions", given="null", remedy="name one: predictions=FILE.parquet")
     if config.trainer.max_steps == 0:
         raise UserError("nothing to train", where="trainer.max_steps", given=0, allowed="-1 (all epochs) or 1 and more")
     ranks = config.launcher.hosts * config.launcher.ranks_per_host
@@ -32,7 +40,7 @@ def check_values(config: DictConfig) -> None:
             remedy="or use fewer ranks: launcher.hosts, launcher.ranks_per_host",
         )
     for part, trained in TRAINED.items():
-        if config.mode in TRAINS and config.precision[part] not in trained:
+        if config.mode in STARTS_RANKS and config.precision[part] not in trained:
             raise UserError(
                 "training has no such format",
                 where=f"precision.{part}",

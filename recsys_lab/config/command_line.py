@@ -19,8 +19,18 @@ from recsys_lab.base import paths
 from recsys_lab.base.paths import CONF as CONF
 from recsys_lab.config import arguments, sized
 from recsys_lab.config.composition import composed, composed_job, composed_sweep, hydra_errors, parsed, with_any_key, with_choices
-from recsys_lab.config.folders import going_on, of_the_run, own_folder, run_to_resume, stored, words_of
-from recsys_lab.config.frozen import differences, freeze, register_resolvers
+from recsys_lab.config.folders import (
+    going_on,
+    of_the_run,
+    own_folder,
+    run_to_resume,
+    stored,
+    to_start_from,
+    with_vocabulary,
+    words_after,
+    words_of,
+)
+from recsys_lab.config.frozen import differences, freeze, moves, plain, register_resolvers
 from recsys_lab.config.hydra_keys import check_hydra_keys
 from recsys_lab.config.targets import Named, check_targets
 from recsys_lab.errors import UserError
@@ -88,9 +98,23 @@ def read(argv: Sequence[str]) -> SingleRun | Sweep | Question:
         values = _values(overrides)
         if values.get("resume") is not None:
             return _resumed(line, overrides, values)
-        config = composed([*line.overrides, *line.search_path])
+        words, earlier = line.overrides, None
+        if values.get("start_from") is not None:
+            words, earlier = _after_run(line, values["start_from"])
+        config = composed([*words, *line.search_path])
         folder = Path(os.path.abspath(own_folder(config.hydra.run.dir, "hydra.run.dir")))  # its name may hold the time
-        return SingleRun(freeze(with_choices(config)), folder, line.overrides, config)
+        chosen = with_choices(config)
+        if earlier is not None:
+            check_targets(chosen, Named.of(overrides, line.names_folder), earlier)
+        return SingleRun(freeze(chosen), folder, words, config)
+
+
+def _after_run(line: arguments.Line, start_from: Any) -> tuple[tuple[str, ...], Path]:
+    """The words of the line after those of the run that `start_from` names, and that run's folder."""
+    named, run = to_start_from(start_from)
+    own = [word for word in line.overrides if not word.startswith("start_from=")]
+    known = with_vocabulary(own, run)
+    return tuple(words_after(words_of(run), [*own, *known, arguments.override("start_from", str(named))])), run
 
 
 def read_run(argv: Sequence[str], where: str, needed: str = "one run is needed") -> SingleRun:
@@ -122,19 +146,22 @@ def _values(overrides: Sequence[Override]) -> dict[str, Any]:
 
 
 def _resumed(line: arguments.Line, overrides: Sequence[Override], values: Mapping[str, Any]) -> SingleRun:
-    """The run in the folder that `resume` names, with its own config. Further words may change where rows lie, and nothing else."""
+    """The run in the folder that `resume` names, with its own config. Further words may change where it runs and how tables lie there."""
     folder = run_to_resume(values["resume"], bool(values.get("overwrite")), values.get("hydra.run.dir"))
     code = Named.of(overrides, line.names_folder)
     earlier = stored(folder, code)
     config = going_on(earlier, folder)
     if words := of_the_run(line.overrides):
-        new = with_choices(composed([*words_of(folder), *words, *line.search_path, *_search_path(overrides)]))
+        words = words_after(words_of(folder), words)
+        new = with_choices(composed([*words, *line.search_path, *_search_path(overrides)]))
         check_targets(new, code, folder)
-        if differing := differences(freeze(new), earlier):
+        frozen = freeze(new)
+        apart = tuple(key for key in moves(plain(frozen)) if key in moves(plain(earlier)))
+        if differing := differences(frozen, earlier, apart):
             remedy = "resume it as it is (resume=RUN_FOLDER alone), or start a new run without resume"
             raise UserError("the run to resume has another config", where=folder, given="; ".join(differing), remedy=remedy)
-        OmegaConf.update(config, "sharder.scratch", OmegaConf.select(new, "sharder.scratch"))
-    return SingleRun(freeze(config), folder)
+        config = going_on(frozen, folder)
+    return SingleRun(freeze(config), folder, tuple(words))
 
 
 def _search_path(overrides: Sequence[Override]) -> list[str]:
@@ -193,6 +220,7 @@ def _check_sweep(overrides: Sequence[Override]) -> None:
     remedies = {
         "resume": "resume a run without -m; a sweep goes on when its command is repeated with hydra.sweep.dir=DIR",
         "overwrite": "ablation.repeat=true runs every job again, and sets aside what was there",
+        "start_from": "start each run in a line of its own, without -m",
     }
     for override in overrides:
         key = override.key_or_group

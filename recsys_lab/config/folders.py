@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,14 @@ import yaml
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from recsys_lab.base.files import path_of, write_text
+from recsys_lab.base.files import override_of, path_of, write_text
 from recsys_lab.config.frozen import CONFIG_FILE, freeze, load
+from recsys_lab.config.options import JUDGES
 from recsys_lab.config.targets import Named, check_targets
 from recsys_lab.errors import UserError
 
+#: In a run folder: rows of values and scaling, of data that have them.
+VOCABULARY = "vocabulary"
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -47,6 +50,34 @@ def run_to_resume(name: Any, overwrite: bool, run_dir: object = None) -> Path:
         given = f"{run_dir} with resume={name}"
         raise UserError("a run goes on in its own folder", where="hydra.run.dir", given=given, remedy="drop one")
     return Path(folder)
+
+
+def to_start_from(name: Any) -> tuple[Path, Path]:
+    """The folder that `name` names, and that of its run: `name` is a run or one of its checkpoints. UserError where it is neither."""
+    if not isinstance(name, str | int | float) or not str(name).strip():
+        raise UserError("no name of a folder", where="start_from", given=repr(name), remedy="name that of a run: start_from=RUN_FOLDER")
+    folder = Path(os.path.realpath(path_of(str(name), "start_from")))
+    run = folder if (folder / CONFIG_FILE).is_file() else folder.parent.parent
+    if not (run / CONFIG_FILE).is_file() or (run != folder and folder.parent.name != "checkpoints"):
+        what = "a folder without config.yaml" if folder.is_dir() else "no folder"
+        allowed = "a run folder, or one of its checkpoints"
+        raise UserError("no run to start from", where="start_from", given=f"{name}: {what}", allowed=allowed)
+    return folder, run
+
+
+def with_vocabulary(words: Sequence[str], run: Path) -> list[str]:
+    """What the line's `words` need to read rows as `run` did, where it kept how: they then mean its rows of values."""
+    given = {_key(word): word.partition("=")[2] for word in words}
+    if not (run / VOCABULARY).is_dir() or given.get("data", "table") != "table":
+        return []
+    alone = given.get("mode") in JUDGES and "data.splits.test" in given
+    return [override_of("data.vocabulary", run / VOCABULARY), *(["data.only_test=true"] if alone else [])]
+
+
+def words_after(earlier: Sequence[str], words: Sequence[str]) -> list[str]:
+    """`words` after those of an `earlier` run, less what they say anew: a key, or a whole group with the keys in it."""
+    keys = {_key(word) for word in words}
+    return [*(one for one in earlier if not keys & {_key(one), _key(one).partition(".")[0].partition("@")[0]}), *words]
 
 
 def stored(folder: Path, user_modules: Named) -> DictConfig:
@@ -95,11 +126,21 @@ def save_hydra(folder: Path, composed: DictConfig, words: Iterable[str]) -> None
         del config["hydra"]
     for name, content in (("config.yaml", config), ("hydra.yaml", hydra)):
         write_text(folder / ".hydra" / name, OmegaConf.to_yaml(content))
+    save_words(folder, words)
+
+
+def save_words(folder: Path, words: Iterable[str]) -> None:
+    """Writes the overrides that the user gave, where `words_of` reads them."""
     choices = [word for word in words if not word.lstrip("+~").startswith("hydra")]
     write_text(folder / ".hydra" / "overrides.yaml", yaml.safe_dump(choices, allow_unicode=True))
 
 
 def of_the_run(words: Iterable[str]) -> list[str]:
     """`words` without those that say where a run lies and how it begins."""
-    keys = {word: word.lstrip("+~").partition("=")[0] for word in words}
+    keys = {word: _key(word) for word in words}
     return [word for word, key in keys.items() if key not in ("resume", "overwrite") and not key.startswith("hydra")]
+
+
+def _key(word: str) -> str:
+    """Of an override, the key or group that it sets."""
+    return word.lstrip("+~").partition("=")[0]

@@ -24,7 +24,12 @@ from recsys_lab.tables.torchrec_dry_run import batch_of_request
 
 #: Fields that do not change what a run computes, so they are no part of its identity. They are how a run is shown, names of what other
 #: fields hold in full, a provider's price today, how often devices fail, and where rows lie.
-NOT_IDENTITY = ("resume", "overwrite", "logger", "ablation", "choices", "cluster.list_price", "cluster.failures", "sharder.scratch")
+NOT_IDENTITY = (
+    *("resume", "overwrite", "predictions", "logger", "ablation", "choices"),
+    *("cluster.list_price", "cluster.failures", "sharder.scratch"),
+)
+#: Where a run is, and how its tables lie there: a run that resumes may have others. Simulations do not change what is trained.
+MOVES = ("launcher", "trainer.device", "cluster", "simulate", "sharder")
 CONFIG_FILE = "config.yaml"
 #: Without these a config.yaml is none of ours.
 NEEDED = ("seed", "mode", "model", "sharder", "precision", "cluster", "data", "optimizer", "trainer", "launcher", "logger")
@@ -127,8 +132,14 @@ def fingerprint(config: DictConfig) -> str:
 
 
 def identity(config: Mapping[str, Any]) -> str:
-    """The fingerprint of a run's plain `config` less its launcher and device. A run that resumes on other ranks is the same run."""
-    return _digest(config, (*NOT_IDENTITY, "launcher", "trainer.device"))
+    """The fingerprint of a run's plain `config` less what `moves` names. A run that resumes elsewhere is the same run."""
+    return _digest(config, (*NOT_IDENTITY, *moves(config)))
+
+
+def moves(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The keys that another machine may have otherwise. Not the sharder where its towers are modules of the model."""
+    sharder = config.get("sharder") or {}
+    return tuple(key for key in MOVES if key != "sharder" or not sharder.get("tower_modules"))
 
 
 def _digest(config: Mapping[str, Any], apart: tuple[str, ...]) -> str:
@@ -166,9 +177,9 @@ def load(folder: Path) -> DictConfig:
     return config
 
 
-def differences(config: DictConfig, earlier: DictConfig) -> list[str]:
-    """`key: old -> new` for every field of identity that differs."""
-    old, new = (_flat(_without(plain(one), NOT_IDENTITY)) for one in (earlier, config))
+def differences(config: DictConfig, earlier: DictConfig, apart: tuple[str, ...] = ()) -> list[str]:
+    """`key: old -> new` for every field of identity that differs, less those of `apart`."""
+    old, new = (_flat(_without(plain(one), (*NOT_IDENTITY, *apart))) for one in (earlier, config))
     keys = sorted({*old, *new})
     return [f"{k}: {old.get(k, 'absent')} -> {new.get(k, 'absent')}" for k in keys if old.get(k) != new.get(k)]
 

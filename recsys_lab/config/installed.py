@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from recsys_lab.base.packages import check_training, missing
 from recsys_lab.config.command_line import SingleRun, Sweep
-from recsys_lab.config.options import TRAINS
+from recsys_lab.config.options import STARTS_RANKS
 from recsys_lab.config.schema import TARGETS, target_of
 from recsys_lab.errors import UserError
 
@@ -25,7 +25,7 @@ def check_packages(line: SingleRun | Sweep) -> None:
 
 def check_installed(config: DictConfig) -> None:
     """Raises UserError for the first choice of a checked `config` whose package is missing. A launcher needs its own only to train."""
-    trains = config.mode in TRAINS and config.get("study") is None
+    trains = config.mode in STARTS_RANKS and config.get("study") is None
     if trains:
         check_training()
     for where in TARGETS:

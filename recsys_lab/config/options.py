@@ -16,9 +16,13 @@ from recsys_lab.base.devices import DEVICES
 from recsys_lab.base.ranges import Count, CountFromZero, Hosts, NotNegative, OneOf, Positive, Seed, Share, ShareBelowOne, text_like
 from recsys_lab.base.store_names import AUTO, LFU, NONE, POLICIES, STORES
 
-Mode = Literal["auto", "plan", "simulate", "train"]
-#: Modes that start ranks.
+Mode = Literal["auto", "plan", "simulate", "train", "evaluate", "predict"]
 TRAINS = ("auto", "train")
+PREDICT = "predict"
+#: Modes that use a trained model as it is.
+JUDGES = ("evaluate", PREDICT)
+#: Modes that start ranks.
+STARTS_RANKS = (*TRAINS, *JUDGES)
 SparseName = Literal["sgd", "adagrad", "row_wise_adagrad", "adam", "lamb"]
 Metric = Literal["auc", "ne", "log_loss", "ndcg_10", "hit_rate_10"]
 SPARSE_OPTIMIZERS, METRICS = get_args(SparseName), get_args(Metric)
@@ -195,6 +199,8 @@ class TopLevel:
     seed: Seed
     mode: Mode
     resume: str | None
+    start_from: str | None = None
+    predictions: str | None = None
     overwrite: bool = False
     baselines: bool = True
 

@@ -135,7 +135,7 @@ def _folded(dataset: DataSet, rows_of: dict[str, int], row_counts: Callable[[], 
     for (table, rows), count in zip(rows_of.items(), counts):
         access = dataset.access[table]
         if before[table] > rows:
-            if count is None:
+            if count is None or "train" not in dataset.splits:
                 access = fold_access(access, rows)
             else:
                 detail = f"{access.detail}, {before[table]:,} rows folded into {rows:,}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -20,6 +21,7 @@ class OpenDataSet:
     `hottest_by_law`: where they follow from a formula instead, the rows of a table from the most frequent one on.
     `held_out`: by split, the items that models are to find.
     `groups`: features that interact, where such groups were planted.
+    `labelled`: whether labels are known; else they are zero. `keep`: writes into a folder what reads later rows as these.
     `chooses_settings`: settings that the config leaves open are chosen by the rows (config/default_hyperparameters.py).
     """
 
@@ -36,6 +38,8 @@ class OpenDataSet:
     held_out: Mapping[str, HeldOutItems] = field(default_factory=dict)
     groups: tuple[tuple[str, ...], ...] = ()
     chooses_settings: bool = False
+    labelled: bool = True
+    keep: Callable[[Path], None] | None = None
 
     def hottest(self, table: str, rows: int) -> np.ndarray:
         """The `rows` most frequent rows of `table`, int64, in falling frequency. Of equally frequent ones the lower id first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -109,6 +110,10 @@ class DataSet(Protocol):
     def learnable(self) -> bool: ...  # False for random data: quality means nothing
     @property
     def chooses_settings(self) -> bool: ...  # whether settings that the config leaves open are chosen by the rows
+    @property
+    def labelled(self) -> bool: ...  # False where labels are not known, and stand as 0
+    @property
+    def keep(self) -> Callable[[Path], None] | None: ...  # writes into a folder what reads later rows as these; None: nothing is needed
     @property
     def hottest(self) -> Hottest: ...  # for planners that place a table row by row
     @property

@@ -15,6 +15,7 @@ from recsys_lab.data.protocol import DataSet
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.store import DISK_HOST_CACHED, HOST_CACHED, UNCACHED
 from recsys_lab.plan.store_facts import StoreFacts
+from recsys_lab.record.started_from import StartedFrom
 from recsys_lab.report.baselines import baseline_sentences, overrides_text
 from recsys_lab.report.sections import verdict_of
 from recsys_lab.simulate import Simulated
@@ -173,6 +174,16 @@ def _ranks(q: dict[str, Any], suffix: str) -> str:
     return f"hit rate@10 {q[f'hit_rate_10{suffix}']:.4f}, NDCG@10 {q[f'ndcg_10{suffix}']:.4f}"
 
 
+def moved(before: ShardingPlan, now: ShardingPlan) -> None:
+    """What a run that resumes elsewhere does not have alike."""
+    if before.placements == now.placements and before.world_size == now.world_size:
+        return
+    ranks = ""
+    if before.world_size != now.world_size:
+        ranks = f" on {counted(now.world_size, 'rank')}, {before.world_size} before: dropout draws other numbers,"
+    _line("resumes", f"under another plan{ranks or ':'} sums are added in another order, so last bits differ")
+
+
 def finished(record: dict[str, Any], folder: Path, batch: int) -> None:
     """How a run ended. `batch`: samples a step over all ranks that trained here."""
     if measured := record["measured"]:
@@ -189,6 +200,10 @@ def finished(record: dict[str, Any], folder: Path, batch: int) -> None:
             _line("quality", f"{split}: AUC {q['auc']:.4f}, NE {q['ne']:.4f}, log loss {q['log_loss']:.4f}, {q['examples']:,} examples")
         if "users" in q:
             _line("quality", f"{split}: {_ranks(q, '')} among all items; {_ranks(q, '_of_100')} among 100; {q['users']:,} users")
+    if started := record.get("started_from"):
+        _line("weights", StartedFrom(**started).sentence())
+    if written := record.get("predictions"):
+        _line("predictions", f"{written['file']}: {written['rows']:,} rows of {written['split']}")
     if record.get("baselines"):
         for sentence in baseline_sentences(record):
             _line("baselines", sentence)

@@ -14,6 +14,7 @@ from recsys_lab.plan.tiers import is_tiered
 from recsys_lab.record.metrics import QUALITY, RETRIEVAL
 from recsys_lab.record.result import WARM_UP
 from recsys_lab.record.run_folder import Run, value_at
+from recsys_lab.record.started_from import StartedFrom
 from recsys_lab.report.baselines import baseline_rows, overrides_text, verdict
 from recsys_lab.report.memory import MEMORY, MEMORY_PARTS, fullest_words
 from recsys_lab.tables.tiers import ROW_SHARDED
@@ -165,6 +166,8 @@ def quality(run: Run) -> Table:
     notes += verdict(run.result)
     if chosen := run.result.get("chosen"):
         notes.append(f"chosen by the number of rows: {overrides_text(chosen)}")
+    if started := run.result.get("started_from"):
+        notes.append(f"weights: {StartedFrom(**started).sentence()}")
     note = "; ".join(notes) if rows else absent(run.result, "quality")
     return Table("Quality (measured)", columns, tuple(rows), note, columns[1:])
 

@@ -1,7 +1,8 @@
 """Sharded checkpoints: safetensors and JSON, nothing pickled.
 
-A checkpoint is a folder. Every rank writes the pieces it owns to `rank_R.safetensors`, whose header says where each piece stands in its
-tensor; `trainer.json` holds the rest. A piece is read back by extents, or by the ids of its rows where they lie anywhere in the tensor. So
+A checkpoint is a folder. Every rank writes the pieces it owns to `rank_R.safetensors`, by name, as torch.distributed.checkpoint's
+HuggingFaceStorageWriter does (its header says where each piece stands in its tensor). So its HuggingFaceStorageReader reads them, too.
+`trainer.json` holds the rest. A piece is read back by extents, or by the ids of its rows where they lie anywhere in the tensor. So
 another placement or another number of ranks reads the same checkpoint. Rows in files that nobody has read yet are left out
 (uninitialised_rows.py). The folder is written under another name and renamed when whole: a kill leaves the previous one good.
 """
@@ -13,7 +14,7 @@ import math
 import os
 import shutil
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,11 @@ from recsys_lab.train import manifest
 from recsys_lab.train.checkpoint_folder import BEFORE, PARTIAL, TRAINER_FILE
 from recsys_lab.train.tensor_file import Content, row_steps, write_tensors
 from recsys_lab.train.uninitialised_rows import Uninitialised, listed_rows, missing_parts, of_listed
+
+#: Names of torch.distributed.checkpoint's, in the header of a file: by tensor the offsets of what is there of it.
+SHARDING, OFFSETS = "DCP_SHARDING_INFO", "saved_offsets"
+#: Of versions before 0.3, which numbered the tensors.
+OLD_PIECES = "pieces"
 
 
 @dataclass(frozen=True)
@@ -65,8 +71,8 @@ def save(folder: Path, pieces: Iterable[Piece], trainer: Mapping[str, Any], rank
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
         barrier()
-        path = partial / f"rank_{rank}.safetensors"
-        manifest.note(path, _write_rank(path, _without_uninitialised(list(pieces))))
+        for path, checksum in _write_rank(partial, rank, _without_uninitialised(list(pieces))):
+            manifest.note(path, checksum)
         if rank == 0:
             text = json.dumps({**trainer, "manifest": manifest.VERSION})
             manifest.note(write_text(partial / TRAINER_FILE, text), zlib.crc32(text.encode()))
@@ -100,21 +106,44 @@ def _without_uninitialised(pieces: list[Piece]) -> list[Piece]:
     return rest
 
 
-def _write_rank(path: Path, pieces: list[Piece]) -> int:
+def _apart(pieces: list[Piece]) -> list[list[Piece]]:
+    """`pieces` in files, of which each has at most one block of a tensor: a name stands once in a file. At least one file."""
+    files: list[dict[str, Piece]] = [{}]
+    for number, piece in enumerate(pieces):
+        name = piece.key if piece.rows is None else f"{number}"
+        file = next((file for file in files if name not in file), None)
+        if file is None:
+            files.append(file := {})
+        file[name] = piece
+    return [list(file.values()) for file in files]
+
+
+def _write_rank(folder: Path, rank: int, pieces: list[Piece]) -> Iterator[tuple[Path, int]]:
+    """The files of a rank, with their checksums."""
+    for number, part in enumerate(_apart(pieces)):
+        path = folder / f"rank_{rank}{f'_{number}' if number else ''}.safetensors"
+        yield path, _write_file(path, part)
+
+
+def _write_file(path: Path, pieces: list[Piece]) -> int:
     """The checksum of the file."""
     tensors: dict[str, Content] = {}
     where: dict[str, dict[str, Any]] = {}
     names_of_rows: dict[int, str] = {}
     for number, piece in enumerate(pieces):
-        tensors[f"{number}"] = piece.tensor
-        where[f"{number}"] = {"key": piece.key, "offset": list(piece.offset)}
-        if piece.rows is not None:  # pieces with the same array of ids share it on disk
-            name = names_of_rows.setdefault(id(piece.rows), f"{number}.rows")
-            tensors.setdefault(name, torch.from_numpy(piece.rows))
-            where[f"{number}"]["rows"] = name
+        if piece.rows is None:
+            tensors[piece.key] = piece.tensor
+            where[piece.key] = {OFFSETS: list(piece.offset)}
+            continue
+        here = f"@{path.stem}.{number}"  # rows anywhere are no block: to other readers a tensor of its own
+        name, rows = piece.key + here, names_of_rows.setdefault(id(piece.rows), f"rows{here}")  # the same array of ids is there once
+        tensors[name] = piece.tensor
+        tensors.setdefault(rows, torch.from_numpy(piece.rows))
+        where.setdefault(rows, {OFFSETS: [0]})
+        where[name] = {OFFSETS: [0] * len(piece.offset), "key": piece.key, "offset": list(piece.offset), "rows": rows}
         if piece.uninitialised is not None:
-            where[f"{number}"]["unread"] = piece.uninitialised.to_json()
-    return write_tensors(path, tensors, {"pieces": json.dumps(where)})
+            where[name]["unread"] = piece.uninitialised.to_json()
+    return write_tensors(path, tensors, {SHARDING: json.dumps(where), "DCP_VERSION": "1.0", "format": "pt"})
 
 
 def _sync_folder(folder: Path) -> None:
@@ -168,6 +197,12 @@ class _Saved:
         return self.file.get_slice(self.name)[cut] if self.shape else self.file.get_tensor(self.name)
 
 
+def pieces_of(header: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """By its name in a file, of each piece its key, its offset, and what else `_saved` wants. Raises what it meets in another header."""
+    named = json.loads(header[OLD_PIECES] if OLD_PIECES in header else header[SHARDING])
+    return {name: where if OLD_PIECES in header else {"key": name, "offset": where[OFFSETS]} | where for name, where in named.items()}
+
+
 def _saved(file: Any, name: str, where: Mapping[str, Any]) -> _Saved:
     """Raises what it meets in a header of another shape."""
     shape, offset, rows = tuple(file.get_slice(name).get_shape()), tuple(where["offset"]), where.get("rows")
@@ -190,7 +225,7 @@ class Reader:
         try:
             for path in sorted(folder.glob("rank_*.safetensors")):
                 file = safe_open(path, framework="pt")
-                for name, where in json.loads(file.metadata()["pieces"]).items():
+                for name, where in pieces_of(file.metadata()).items():
                     self._saved.setdefault(where["key"], []).append(_saved(file, name, where))
         except (SafetensorError, OSError, LookupError, TypeError, ValueError, AttributeError) as error:
             raise manifest.broken(folder, f"{path.name} is not a rank's file ({type(error).__name__}: {error})") from None
@@ -198,23 +233,44 @@ class Reader:
     def __contains__(self, key: str) -> bool:
         return key in self._saved
 
+    def keys(self) -> Iterable[str]:
+        """Of all tensors, by name."""
+        return self._saved.keys()
+
+    def shape(self, key: str) -> tuple[int, ...]:
+        """Of the whole tensor, as far as it was saved."""
+        return tuple(map(max, zip(*(_stops(saved) for saved in self._saved[key]))))
+
     def fill(self, piece: Piece) -> None:
         """Copies into `piece.tensor` what was saved for its extents or rows. Raises UserError if some of it was not saved."""
-        missing = math.prod(piece.tensor.shape)
-        if not missing:
-            return
-        for saved in self._saved.get(piece.key, []):
-            if len(saved.shape) != len(piece.tensor.shape):
-                break
-            by_extents = piece.rows is None and saved.rows is None
-            missing -= _copy_extents(piece, saved) if by_extents else _copy_rows(piece, saved) + _set_uninitialised(piece, saved)
-        if missing:
+        if missing := self.copy(piece):
             raise UserError(
                 "the checkpoint lacks a part of this tensor",
                 where=f"{self.folder} {piece.key}",
                 given=f"{missing} elements missing",
                 remedy="resume with the config that wrote it",
             )
+
+    def copy(self, piece: Piece) -> int:
+        """The same. How many elements were not saved, and stay what they are."""
+        missing = math.prod(piece.tensor.shape)
+        if not missing:
+            return 0
+        for saved in self._saved.get(piece.key, []):
+            if len(saved.shape) != len(piece.tensor.shape):
+                break
+            by_extents = piece.rows is None and saved.rows is None
+            missing -= _copy_extents(piece, saved) if by_extents else _copy_rows(piece, saved) + _set_uninitialised(piece, saved)
+        return missing
+
+
+def _stops(saved: _Saved) -> tuple[int, ...]:
+    """Where the piece ends in the whole tensor, a number a dimension."""
+    stops = tuple(offset + size for offset, size in zip(saved.offset, saved.shape))
+    if (rows := _saved_rows(saved)) is None:
+        return stops
+    rest = saved.uninitialised
+    return (max(int(rows.max(initial=-1)) + 1, rest.start + rest.count if rest is not None else 0), *stops[1:])
 
 
 def _copy_extents(piece: Piece, saved: _Saved) -> int:

@@ -44,6 +44,19 @@ def newest(run_folder: Path) -> Path | None:
     return last
 
 
+def trained(folder: Path) -> Path:
+    """The weights that a run ended with: `folder`, where that is a checkpoint, else the best or the newest of the run in it. UserError."""
+    if folder.parent.name == FOLDER:
+        last: Path | None = folder if (folder / TRAINER_FILE).is_file() else None
+    else:
+        best = folder / FOLDER / "best"
+        last = best if (best / TRAINER_FILE).is_file() else latest(folder / FOLDER)
+    if last is None:
+        what, remedy = "no checkpoint to start from", "name a run that has trained: start_from=RUN_FOLDER"
+        raise UserError(what, where="start_from", given=folder, allowed="a folder with checkpoints, or one of them", remedy=remedy)
+    return last
+
+
 def progressed(run_folder: Path, step: int) -> None:
     """Notes in the run folder that there is a checkpoint of `step`."""
     write_json(run_folder / PROGRESS_FILE, {"step": step})

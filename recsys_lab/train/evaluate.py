@@ -123,7 +123,7 @@ def _hit_rate_and_ndcg(table: Tensor, split: str) -> tuple[float, float]:
 
 def _judged(own: Tensor, metrics: Callable[[Tensor], Any]) -> Any:
     """`metrics` of what all ranks have [k, n], computed on rank 0 and known on every rank. Its error is raised on all."""
-    everything = _gather(own.detach())
+    everything = gathered(own.detach())
     answer: list = [None]
     if dist.get_rank() == 0:
         try:
@@ -136,7 +136,7 @@ def _judged(own: Tensor, metrics: Callable[[Tensor], Any]) -> Any:
     return answer[0]
 
 
-def _gather(own: Tensor) -> Tensor:
+def gathered(own: Tensor) -> Tensor:
     """[k, n] of every rank, side by side, in rank order. n may differ."""
     sizes = [torch.zeros(1, dtype=torch.int64, device=own.device) for _ in range(dist.get_world_size())]
     dist.all_gather(sizes, torch.tensor([own.shape[1]], device=own.device))

@@ -15,7 +15,9 @@ from recsys_lab.errors import UserError
 
 MANIFEST_FILE = "manifest.json"
 #: In trainer.json too, so that a checkpoint of this version without its manifest is not taken for an older one, which had none.
-VERSION = 1
+VERSION = 2
+#: Of version 0.2, in which a run under another sharder was another run: whose checkpoint it is cannot be told.
+OLD_VERSION = 1
 _SUM = ".sum"
 _CHUNK_BYTES = 1 << 24
 
@@ -78,9 +80,9 @@ def _read(folder: Path, run: str) -> dict[str, dict[str, int]]:
         files = {str(name): {"bytes": one["bytes"], "crc32": one["crc32"]} for name, one in manifest["files"].items()}
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise broken(folder, f"{MANIFEST_FILE} cannot be read ({type(error).__name__})") from None
-    if version != VERSION:
+    if version not in (OLD_VERSION, VERSION):
         raise broken(folder, f"{MANIFEST_FILE} is of version {version}, not {VERSION}")
-    if run and written_by != run:
+    if run and version == VERSION and written_by != run:
         raise UserError(
             "the checkpoint is of another run",
             where=folder,

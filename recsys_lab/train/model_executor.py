@@ -97,7 +97,7 @@ class TrainedModel:
         began, rank = time.perf_counter(), dist.get_rank()
         trainer = json_of(checkpoint) | {"sparse_steps": self.model.sparse_optimizer.steps, "data": self.data}
         shards = [shard for shard in self.model.table_shards() if shard.writes]
-        pieces = self._weights(shards, self.model.writes_dense) + self._optimizer_state(shards, self.model.writes_dense)
+        pieces = weight_pieces(self.model, shards, self.model.writes_dense) + self._optimizer_state(shards, self.model.writes_dense)
         pieces += [whole(f"rng.{rank}", torch.get_rng_state())]
         if self.device.type == "cuda":
             pieces += [whole(f"rng_cuda.{rank}", torch.cuda.get_rng_state())]
@@ -111,7 +111,7 @@ class TrainedModel:
 
     @torch.no_grad()
     def load_weights(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
-        for piece in self._weights(self.model.table_shards()):
+        for piece in weight_pieces(self.model, self.model.table_shards()):
             checkpoint[READER].fill(piece)
 
     def load_optimizers(self, checkpoint: Mapping[str, Any]) -> None:
@@ -127,12 +127,6 @@ class TrainedModel:
         """Sets the weights from another checkpoint of this run. Optimizers stay as they are."""
         self.load_weights(self.load(folder))
 
-    def _weights(self, shards: list[TableShard], wanted: Callable[[str], bool] = lambda _: True) -> list[Piece]:
-        """Of these shards of tables, and of what is wanted of the dense arch, by name."""
-        pieces = [Piece(f"table.{s.held.table}.weight", (s.held.row_start, s.held.col_start), s.weights, s.rows) for s in shards]
-        pieces += [whole(f"dense.{name}", weights) for name, weights in self.model.dense_weights() if wanted(name)]
-        return pieces + [whole(f"buffer.{name}", buffer) for name, buffer in self.model.buffers() if wanted(name)]
-
     def _optimizer_state(self, shards: list[TableShard], wanted: Callable[[str], bool] = lambda _: True) -> list[Piece]:
         """Of both optimizers, by the same extents as the weights. Missing dense state is made first."""
         pieces = []
@@ -146,6 +140,13 @@ class TrainedModel:
             if wanted(name):
                 pieces += [whole(f"dense.{name}.{key}", v) for key, v in dense.state[parameter].items() if isinstance(v, Tensor)]
         return pieces
+
+
+def weight_pieces(model: ShardedModel, shards: list[TableShard], wanted: Callable[[str], bool] = lambda _: True) -> list[Piece]:
+    """Of these shards of tables, and of what is wanted of the dense arch, by name."""
+    pieces = [Piece(f"table.{s.held.table}.weight", (s.held.row_start, s.held.col_start), s.weights, s.rows) for s in shards]
+    pieces += [whole(f"dense.{name}", weights) for name, weights in model.dense_weights() if wanted(name)]
+    return pieces + [whole(f"buffer.{name}", buffer) for name, buffer in model.buffers() if wanted(name)]
 
 
 def settle_buckets(model: ShardedModel, example: Batch) -> None:

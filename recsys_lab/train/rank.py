@@ -52,6 +52,7 @@ from recsys_lab.train.process_group import start_process_group
 from recsys_lab.train.prune import Prune
 from recsys_lab.train.seed import seed_rank
 from recsys_lab.train.start import Start
+from recsys_lab.train.start_from import StartFrom
 from recsys_lab.train.trainer import trainer_of
 
 #: Threads that read batches for a GPU, if there are twice as many cores.
@@ -62,14 +63,14 @@ Loaders = Callable[[str], RankLoader]
 
 def train_here(job: Job) -> dict[str, Any] | None:
     """Trains `job` as the rank that the environment names. Returns the record (JSON) on rank 0, None elsewhere."""
-    device = _join(job)
+    device = join(job)
     data = job.experiment.open_data(job.most_rows)
     run = _instantiate(job, data, device)
     checkpoint = _tidy(job.folder, bool(job.experiment.resume) or FROM_CHECKPOINT in os.environ)
     with _naming_broken(checkpoint, run.strategy):
         run.trainer.fit(run.module, run.batches, run.validation, ckpt_path=checkpoint and str(checkpoint))
     _restore_best(run, job)
-    figures = _test(run, job, data)
+    figures = judged(run.trained.model.module, run.objective, run.loader, job, data, run.device)
     record = _record(run, job, data, figures)
     dist.barrier()
     return record.to_json() if dist.get_rank() == 0 else None
@@ -95,6 +96,7 @@ class Run:
     logger: Any
     measure: Measure
     prune: Prune
+    begins: StartFrom
     device: torch.device
 
     @property
@@ -104,7 +106,7 @@ class Run:
         return self.strategy.sharded
 
 
-def _join(job: Job) -> torch.device:
+def join(job: Job) -> torch.device:
     """This process becomes a rank, on its device."""
     _quiet()
     keep_memory()
@@ -120,7 +122,7 @@ def _join(job: Job) -> torch.device:
 
 def _instantiate(job: Job, data: DataSet, device: torch.device) -> Run:
     experiment, options = job.experiment, job.experiment.trainer
-    loader = partial(_loader, data, experiment, device)
+    loader = partial(rank_loader, data, experiment, device)
     train_loader, start = loader("train"), _start(job)
     executor = _executor(job, data, device, train_loader, start)
     strategy = ShardedStrategy(job.plan, executor, cluster_environment=TorchElasticEnvironment())
@@ -130,14 +132,15 @@ def _instantiate(job: Job, data: DataSet, device: torch.device) -> Run:
     objective = objective_of(model.objective, data, options.evaluate_pairs)
     validation = loader("validation")
     module = ClickModule(model, objective.loss, objective.evaluation("validation", validation))
-    logger = _logger(job)
+    logger = logger_of(job)
     batches = ResumableLoader(train_loader, device if experiment.sharder.executor.pipeline else None)
     prefetch = PrefetchInputDist(batches)
     measure = Measure(train_loader, options.measure_steps, prefetch.steady, before)
     prune = _prune(experiment.ablation.prune)
-    first = [NextEpoch(batches), measure, prefetch, prune]
+    begins = StartFrom(job.weights)
+    first = [begins, NextEpoch(batches), measure, prefetch, prune]
     trainer = trainer_of(job, strategy, logger, first, job.folder / checkpoint_folder.FOLDER, start)
-    return Run(trainer, strategy, module, objective, batches, validation, loader, logger, measure, prune, device)
+    return Run(trainer, strategy, module, objective, batches, validation, loader, logger, measure, prune, begins, device)
 
 
 @contextmanager
@@ -158,17 +161,17 @@ def _restore_best(run: Run, job: Job) -> None:
         run.trained.restore(best)
 
 
-def _test(run: Run, job: Job, data: DataSet) -> dict[str, Any]:
-    """Exact quality of the final weights on every split that can be judged. Train only up to its limit of rows."""
+def judged(model: torch.nn.Module, objective: Objective, loader: Loaders, job: Job, data: DataSet, device: torch.device) -> dict[str, Any]:
+    """Exact quality of `model` on every split that can be judged. Train only up to its limit of rows."""
     if not data.learnable:
         return {}
     figures = {}
     for split, rows in data.splits.items():
         if split == "train" and rows.rows > job.experiment.trainer.evaluate_train_rows:
             continue
-        evaluation = run.objective.final(split, _in_file_order(run.loader(split)))
+        evaluation = objective.final(split, in_file_order(loader(split)))
         if evaluation is not None:
-            figures[split] = evaluate(run.trained.model.module, evaluation, run.device)
+            figures[split] = evaluate(model, evaluation, device)
     return figures
 
 
@@ -178,7 +181,7 @@ def _record(run: Run, job: Job, data: DataSet, figures: dict[str, Any]) -> Resul
     seen = gather(run.trained.model)
     measured = run.measure.result(job.steps, launcher.hosts, launcher.ranks_per_host, run.device)
     measured = _with_expected(measured, job, data, run.measure.steps_done)
-    record = replace(job.record, quality=figures if data.learnable else None, measured=measured)
+    record = replace(job.record, quality=figures if data.learnable else None, measured=measured, started_from=run.begins.started)
     if run.prune.pruned is not None:
         record = replace(record, status="pruned", pruned=run.prune.pruned)
     if dist.get_rank() == 0:
@@ -193,7 +196,7 @@ def _executor(job: Job, data: DataSet, device: torch.device, loader: RankLoader,
     options = job.experiment.trainer
     total_steps = len(loader) * options.epochs
     return ModelExecutor(
-        shard_model=partial(_shard, job, data, device, start),
+        shard_model=partial(shard, job, data, device, start),
         optimizer=job.experiment.optimizer,
         total_steps=min(total_steps, options.max_steps) if options.max_steps > 0 else total_steps,
         steps_per_epoch=len(loader),
@@ -237,12 +240,12 @@ def _start(job: Job) -> Start | None:
     return box[0]
 
 
-def _shard(job: Job, data: DataSet, device: torch.device, start: Start | None, model: Any, plan: ShardingPlan) -> ShardedModel:
+def shard(job: Job, data: DataSet, device: torch.device, start: Start | None, model: Any, plan: ShardingPlan) -> ShardedModel:
     scratch = os.environ.get(SCRATCH) or str(job.folder)
     return job.experiment.shard(model, plan, device, hot_rows(plan, data.hottest), scratch, start.weights if start else None)
 
 
-def _loader(data: DataSet, experiment: Experiment, device: torch.device, split: str) -> RankLoader:
+def rank_loader(data: DataSet, experiment: Experiment, device: torch.device, split: str) -> RankLoader:
     return RankLoader(
         data.splits[split],
         data,
@@ -264,7 +267,7 @@ def _readers(device: torch.device, ranks_per_host: int) -> int:
     return max(1, min(MOST_READERS, len(os.sched_getaffinity(0)) // ranks_per_host // 2))
 
 
-def _logger(job: Job) -> Any:
+def logger_of(job: Job) -> Any:
     if dist.get_rank() != 0:
         return None
     experiment = job.experiment
@@ -295,7 +298,7 @@ def _log_final(folder: Path, figures: dict[str, Any] | None, trainer: pl.Trainer
         logger.log_metrics(metrics, step=trainer.global_step)
 
 
-def _in_file_order(loader: RankLoader) -> RankLoader:
+def in_file_order(loader: RankLoader) -> RankLoader:
     loader.shuffle = False
     return loader
 

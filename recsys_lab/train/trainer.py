@@ -25,7 +25,7 @@ def trainer_of(job: Job, strategy: Any, logger: Any, first: list[pl.Callback], c
     Args:
         strategy: a ShardedStrategy.
         logger: None on other ranks than the first, and where nothing is logged.
-        first: callbacks that come before those of the config.
+        first: callbacks that come before those of the config, and of them first the one that sets the weights that training begins with.
         checkpoints: the folder for them.
         start: what the model begins with, if that is judged.
     """
@@ -35,7 +35,7 @@ def trainer_of(job: Job, strategy: Any, logger: Any, first: list[pl.Callback], c
     if dist.get_rank() == 0 and options.progress_bar and job.sweep is None:  # a sweep has its own table
         hooks.append(callbacks.StepProgress())
     if every and start is not None:
-        hooks.insert(0, callbacks.JudgeStart())  # before what counts look-ups or time
+        hooks.insert(1, callbacks.JudgeStart())  # after what sets the weights, before what counts look-ups or time
     trainer = pl.Trainer(
         accelerator=accelerator_of(device_here()),
         devices=launcher.ranks_per_host,

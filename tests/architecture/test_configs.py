@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,10 +44,15 @@ def targets(node: Any) -> list[str]:
 def accept(arguments: tuple[str, ...]) -> None:
     """Raises UserError unless the command line takes `arguments`. Each is composed once.
 
-    Folders of the reader's own are not there to be read.
+    Folders of the reader's own are not there to be read. A line that starts from a run has one of a table here.
     """
     there = [argument.replace("/path/to/my/conf", str(CONF)) for argument in arguments if not argument.startswith("resume=")]
-    command_line.read(there)
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder)
+        (run / ".hydra").mkdir()
+        (run / "config.yaml").touch()
+        (run / ".hydra" / "overrides.yaml").write_text("[data=table, data.root=clicks]")
+        command_line.read([argument.replace("start_from=RUN", f"start_from={run}") for argument in there])
 
 
 @pytest.mark.parametrize("path", YAMLS, ids=lambda path: str(path.relative_to(CONF)))

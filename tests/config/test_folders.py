@@ -12,10 +12,13 @@ from omegaconf import OmegaConf
 
 from recsys_lab.base.paths import CONF
 from recsys_lab.config.command_line import read
-from recsys_lab.config.folders import own_folder, stored, words_of
+from recsys_lab.config.folders import own_folder, stored, to_start_from, words_after, words_of
 from recsys_lab.config.frozen import plain, save
 from recsys_lab.config.targets import Named, check_targets
 from recsys_lab.errors import UserError
+
+#: Keys that may be null, or any word.
+FREE = ("resume", "start_from", "predictions", "overwrite", "study")
 
 
 @pytest.mark.parametrize(
@@ -57,7 +60,7 @@ def test_a_config_that_is_none(text, tmp_path):
 def test_a_config_with_a_part_of_another_shape(tmp_path, whole):
     for key in whole:
         for value in (5, [1, 2], {"a": 1}, None):
-            if (key, value) not in [("seed", 5), ("choices", {"a": 1}), ("baselines", 5)] and key not in ("resume", "overwrite", "study"):
+            if (key, value) not in [("seed", 5), ("choices", {"a": 1}), ("baselines", 5)] and key not in FREE:
                 refused(tmp_path, yaml.safe_dump(whole | {key: value}))
 
 
@@ -124,3 +127,36 @@ def test_every_target_of_ours_is_known_as_ours(tmp_path):
 @pytest.mark.parametrize("target", ["recsys_lab.nowhere.made", "recsys_lab.units.nothing"])
 def test_a_target_of_ours_that_is_gone_is_left_to_who_needs_it(target):
     check_targets(OmegaConf.create({"model": {"_target_": target}}), Named(), Path("run"))
+
+
+def test_words_come_after_those_of_the_run_that_they_start_from():
+    earlier = ["sharder=dmt", "sharder.towers.strategy=weighted", "data.root=a", "+profile@simulate.profile=neo", "seed=3"]
+    words = ["sharder=torchrec", "seed=4", "start_from=b"]
+    assert words_after(earlier, words) == ["data.root=a", "+profile@simulate.profile=neo", *words]
+
+
+@pytest.mark.parametrize("name", ["nothing_here", "", [1]])
+def test_no_run_to_start_from(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="start_from"):
+        to_start_from(name)
+
+
+def test_a_line_starts_from_a_run_or_one_of_its_checkpoints(tmp_path, whole):
+    save(whole, tmp_path)
+    (tmp_path / ".hydra").mkdir()
+    (tmp_path / ".hydra" / "overrides.yaml").write_text("[seed=3, model=dlrm]")
+    (tmp_path / "checkpoints" / "step=7").mkdir(parents=True)
+    for folder in (tmp_path, tmp_path / "checkpoints" / "step=7"):
+        config = read([f"start_from='{folder}'", "mode=evaluate"]).config
+        assert (config.seed, config.choices.model, config.start_from) == (3, "dlrm", str(folder))
+    with pytest.raises(UserError, match="start_from: no run"):
+        read([f"start_from='{tmp_path / 'checkpoints'}'", "mode=evaluate"])
+
+
+def test_code_of_a_run_that_is_not_ours_is_not_run(tmp_path, whole):
+    save(whole, tmp_path)
+    (tmp_path / ".hydra").mkdir()
+    (tmp_path / ".hydra" / "overrides.yaml").write_text("[logger._target_=os.system]")
+    with pytest.raises(UserError, match="code that is not ours"):
+        read([f"start_from='{tmp_path}'"])

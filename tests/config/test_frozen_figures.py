@@ -33,11 +33,12 @@ BASE: dict[str, Any] = {
         ({"trainer": {"device": "auto", "max_steps": 6}}, False, False),
         ({"cluster": {"hosts": 2, "list_price": {"x": 2}}}, True, True),
         ({"cluster": {"hosts": 2}}, True, True),
-        ({"cluster": {"hosts": 3, "list_price": {"x": 1}}}, False, False),
+        ({"cluster": {"hosts": 3, "list_price": {"x": 1}}}, False, True),
         ({"sharder": {"scratch": "z", "store": "b"}}, True, True),
-        ({"sharder": {"scratch": "a", "store": "z"}}, False, False),
+        ({"sharder": {"scratch": "a", "store": "z"}}, False, True),
+        ({"sharder": {"scratch": "a", "store": "b", "tower_modules": True}}, False, False),  # another model
         ({"scratch": "z"}, False, False),
-        ({"sharder": None}, False, False),
+        ({"sharder": None}, False, True),
         *(({key: {"a": 5}}, True, True) for key in ("resume", "overwrite", "logger", "ablation", "choices")),
     ],
 )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
 
-from recsys_lab.train.checkpoint import Piece, Reader
+from recsys_lab.train.checkpoint import Piece, Reader, pieces_of
 from tests.end_to_end.lines import last_checkpoint
 
 TABLES = "name,rows,dim,mean_ids,pooling,skew\na,30000,16,2,sum,0.6\nb,20000,16,3,mean,0.4\nc,2000,16,1,sum,1.05\n"
@@ -48,7 +47,7 @@ def contents(folder: Path) -> dict[str, torch.Tensor]:
     empty: dict[str, torch.Tensor] = {}
     for path in sorted(checkpoint.glob("rank_*.safetensors")):
         with safe_open(path, framework="pt") as file:
-            for name, where in json.loads(file.metadata()["pieces"]).items():
+            for name, where in pieces_of(file.metadata()).items():
                 tensor = file.get_tensor(name)
                 stops = [offset + size for offset, size in zip(where["offset"], tensor.shape)]
                 if "rows" in where:  # a store's: those that were read, and how many there are

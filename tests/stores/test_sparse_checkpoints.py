@@ -155,9 +155,9 @@ def test_a_header_of_another_shape_is_a_broken_checkpoint(wrong: str, tmp_path: 
     content = path.read_bytes()
     size = struct.unpack("<Q", content[:8])[0]
     header = json.loads(content[8 : 8 + size])
-    pieces = json.loads(header["__metadata__"]["pieces"])
-    pieces["0"]["unread"] = json.loads(wrong)
-    header["__metadata__"]["pieces"] = json.dumps(pieces)
+    pieces = json.loads(header["__metadata__"]["DCP_SHARDING_INFO"])
+    next(piece for piece in pieces.values() if "unread" in piece)["unread"] = json.loads(wrong)
+    header["__metadata__"]["DCP_SHARDING_INFO"] = json.dumps(pieces)
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + size :])
     with pytest.raises(UserError, match="the checkpoint is broken"):

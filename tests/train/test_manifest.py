@@ -40,8 +40,8 @@ def refused(folder: Path, *parts: str) -> None:
 
 
 def test_what_was_written_is_whole(written: Path) -> None:
-    assert checked_trainer(written, RUN) == {"x": 1, "manifest": 1}
-    assert checked_trainer(written) == {"x": 1, "manifest": 1}  # whoever asks no matter whose it is
+    assert checked_trainer(written, RUN) == {"x": 1, "manifest": 2}
+    assert checked_trainer(written) == {"x": 1, "manifest": 2}  # whoever asks no matter whose it is
     files = json.loads((written / "manifest.json").read_text())["files"]
     assert {name: (one["bytes"], one["crc32"]) for name, one in files.items()} == {
         name: ((written / name).stat().st_size, manifest.checksum_of(written / name)) for name in ("rank_0.safetensors", "trainer.json")
@@ -85,7 +85,7 @@ def test_a_file_that_nobody_wrote(written: Path) -> None:
 
 def test_ranks_share_the_files(written: Path) -> None:
     """Of two files each of two ranks looks at one, so that none is read as often as there are ranks."""
-    (written / "trainer.json").write_text(json.dumps({"x": 2, "manifest": 1}))
+    (written / "trainer.json").write_text(json.dumps({"x": 2, "manifest": 2}))
     assert checked_trainer(written, RUN, 0, 2)
     with pytest.raises(UserError, match="trainer.json"):
         checked_trainer(written, RUN, 1, 2)
@@ -96,6 +96,15 @@ def test_a_checkpoint_of_another_run(written: Path) -> None:
         checked_trainer(written, "another")
 
 
+def test_one_of_version_0_2_does_not_tell_whose_it_is(written: Path) -> None:
+    """Its run had another fingerprint under another sharder. Its files are checked all the same."""
+    known = json.loads((written / "manifest.json").read_text())
+    (written / "manifest.json").write_text(json.dumps(known | {"version": 1}))
+    assert checked_trainer(written, "another")
+    (written / "rank_0.safetensors").write_bytes(b"x")
+    refused(written, "rank_0.safetensors")
+
+
 def test_one_of_a_version_that_had_no_manifest_is_taken_as_it_is(written: Path) -> None:
     (written / "manifest.json").unlink()
     (written / "trainer.json").write_text(json.dumps({"x": 1}))
@@ -103,7 +112,7 @@ def test_one_of_a_version_that_had_no_manifest_is_taken_as_it_is(written: Path) 
 
 
 @pytest.mark.parametrize(
-    "text", ["5", "[]", "{}", '{"version": 1, "run": "a", "files": 3}', '{"version": 2, "run": "a", "files": {}}', "[" * 100_000]
+    "text", ["5", "[]", "{}", '{"version": 1, "run": "a", "files": 3}', '{"version": 3, "run": "a", "files": {}}', "[" * 100_000]
 )
 def test_a_manifest_of_another_shape(written: Path, text: str) -> None:
     (written / "manifest.json").write_text(text)
@@ -125,8 +134,11 @@ def test_trainer_json_of_another_shape(written: Path, text: str) -> None:
         '{"0": {"key": "a", "offset": [0], "rows": "0"}}',
     ],
 )  # fmt: skip
-def test_a_header_of_another_shape(tmp_path: Path, pieces: str | None) -> None:
-    save_file({"0": torch.ones(4)}, tmp_path / "rank_0.safetensors", metadata={"pieces": pieces} if pieces else None)
+@pytest.mark.parametrize("name", ["pieces", "DCP_SHARDING_INFO"])
+def test_a_header_of_another_shape(tmp_path: Path, pieces: str | None, name: str) -> None:
+    """That of this version, and that of earlier ones."""
+    text = pieces and pieces.replace('"offset"', '"offset"' if name == "pieces" else '"saved_offsets"')
+    save_file({"0": torch.ones(4)}, tmp_path / "rank_0.safetensors", metadata={name: text} if text else None)
     with pytest.raises(UserError, match="rank_0.safetensors is not a rank's file"):
         Reader(tmp_path)
 

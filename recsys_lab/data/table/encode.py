@@ -58,8 +58,10 @@ def splits(column: pl.Series, where: Where) -> np.ndarray:
     return codes.to_numpy()
 
 
-def numbers(column: pl.Series, where: Where, train: np.ndarray, scale: str) -> np.ndarray:
-    """float32 [N]. A missing one is the mean of train.
+def numbers(
+    column: pl.Series, where: Where, train: np.ndarray, scale: str, known: tuple[float, float] | None = None
+) -> tuple[np.ndarray, tuple[float, float]]:
+    """float32 [N], and the mean and spread of train. A missing one is the mean. `known`: both, where they were found before.
 
     `scale` standard: mean 0 and variance 1 in train. log: the same of the logarithm of 1 + |x|, with x's sign. none: unchanged.
     """
@@ -77,10 +79,7 @@ def numbers(column: pl.Series, where: Where, train: np.ndarray, scale: str) -> n
     values = parsed.fill_null(np.nan).to_numpy().astype(np.float64)
     if scale == "log":
         values = np.sign(values) * np.log1p(np.abs(values))
-    known = values[train][~np.isnan(values[train])]
-    mean, spread = (float(known.mean()), float(known.std())) if len(known) else (0.0, 0.0)
-    if spread <= 4 * np.finfo(np.float64).eps * np.abs(known).max(initial=0.0):  # a constant, but for rounding
-        spread = 1.0
+    mean, spread = known or _mean_and_spread(values[train])
     values = np.where(np.isnan(values), mean, values)
     scaled = values if scale == "none" else (values - mean) / spread
     if (far := np.abs(scaled) > FARTHEST).any():
@@ -90,22 +89,32 @@ def numbers(column: pl.Series, where: Where, train: np.ndarray, scale: str) -> n
         raise UserError(
             f"{column.name} is too far off to train on", where=where(row), given=given, allowed=f"{FARTHEST:,.0f}", remedy=remedy
         )
-    return scaled.astype(np.float32)
+    return scaled.astype(np.float32), (mean, spread)
 
 
-def vocabulary(column: pl.Series, train: np.ndarray, min_count: int) -> tuple[np.ndarray, int]:
-    """Rows int32 [N], and how many rows the table has.
+def _mean_and_spread(values: np.ndarray) -> tuple[float, float]:
+    present = values[~np.isnan(values)]
+    mean, spread = (float(present.mean()), float(present.std())) if len(present) else (0.0, 0.0)
+    constant = spread <= 4 * np.finfo(np.float64).eps * np.abs(present).max(initial=0.0)  # but for rounding
+    return mean, 1.0 if constant else spread
 
-    Missing, rare or unknown values come first, then values of train by falling frequency, ties by value.
+
+def vocabulary(column: pl.Series, train: np.ndarray, min_count: int, known: pl.DataFrame | None = None) -> tuple[np.ndarray, pl.DataFrame]:
+    """Rows int32 [N], and the values that have a row of their own: `value`, `row`.
+
+    Missing, rare or unknown values come first, then values of train by falling frequency, ties by value. Those of `known` keep their rows,
+    and others follow them.
     """
     cells = column.alias("value")  # whatever its own name, that of the counts is another
     counted = cells.filter(pl.Series(train)).drop_nulls().value_counts(name="seen")
     kept = counted.filter(pl.col("seen") >= min_count).sort(["seen", "value"], descending=[True, False])["value"]
-    known = pl.DataFrame({"value": kept, "row": np.arange(len(kept), dtype=np.int32) + RARE + 1})
+    before = pl.DataFrame(schema={"value": pl.String, "row": pl.Int32}) if known is None else known
+    new = kept.filter(~kept.is_in(before["value"].implode()))
+    known = pl.concat([before, pl.DataFrame({"value": new, "row": np.arange(len(new), dtype=np.int32) + len(before) + RARE + 1})])
     joined = pl.DataFrame({"value": cells}).join(known, on="value", how="left", maintain_order="left")["row"]
     rows = joined.fill_null(RARE).to_numpy().astype(np.int32)
     rows[cells.is_null().to_numpy()] = MISSING
-    return rows, len(kept) + RARE + 1
+    return rows, known
 
 
 def hashed(column: pl.Series, table_rows: int) -> tuple[np.ndarray, int]:

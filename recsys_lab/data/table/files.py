@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 from polars import selectors
 
-from recsys_lab.base.files import pasted_list
+from recsys_lab.base.files import pasted_list, path_of
 from recsys_lab.data.sources import Splits, find_file, missing_file, named_file, names_there, only_file
 from recsys_lab.data.table import header
 from recsys_lab.data.text import Reading, read_text
@@ -39,6 +39,14 @@ def split_files(root: Path, splits: Splits, file: str | None) -> dict[str, Path]
     if named_ones and "train" not in files:
         raise missing_file(root, _customary(_NAMES["train"]), "train")
     return files if "train" in files else {"train": only_file(root, None, SUFFIXES, "data.file")}
+
+
+def test_file(root: str | None, splits: Splits) -> Path:
+    """The file of the test split. A relative name is relative to `root`, where that is still there. UserError where there is none."""
+    if splits.test is None:
+        raise UserError("no file to read", where="data.splits.test", given="null", remedy="name it: data.splits.test=FILE")
+    folder = path_of(root, "data.root") if root else Path()
+    return named_file(folder if folder.is_dir() else Path(), splits.test, "data.splits.test")
 
 
 def passed_over(root: Path, splits: Splits, paths: Mapping[str, Path]) -> dict[str, list[str]]:

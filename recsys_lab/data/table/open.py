@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +22,8 @@ from recsys_lab.data.sources import Splits, as_splits, check_root
 from recsys_lab.data.table import files
 from recsys_lab.data.table.column_checks import notes
 from recsys_lab.data.table.encode import SCALES
-from recsys_lab.data.table.prepare import SPLITS, Wanted, feature_names, prepared_table
+from recsys_lab.data.table.known import Known, Wanted, keep, kept
+from recsys_lab.data.table.prepare import SPLITS, feature_names, prepared_table
 from recsys_lab.errors import UserError
 from recsys_lab.tables import AccessStatistics
 
@@ -47,15 +50,21 @@ def open_table(
     min_count: Count,
     rows_per_table: HashedRows,
     cache: str | None,
+    vocabulary: str | None = None,
+    only_test: bool = False,
 ) -> OpenDataSet:
     """CSV, TSV or Parquet in `root`, a row a sample, columns by name. Text also as .gz.
 
     There is a file for each split (train.*, valid.*, test.*, or `splits`), or one file (`file`, or the only one) whose rows are divided.
     They are divided by the words in `split_column`, or by shares. Then the `held_out` rows are the last or random ones. With `dense` and
     `categorical` null, columns whose first rows are numbers, not all whole, are dense. The others are categorical, less those in `drop`.
-    `wanted` is ignored: the data decide the tables. Raises UserError for a missing file or column, a label other than 0 and 1, a dense
-    value that is no number.
+    `wanted` is ignored: the data decide the tables. With `vocabulary`, a run's, columns, rows of values and scaling are that run's. With
+    `only_test` as well, no other split is read, and the test split needs no labels. Raises UserError for a missing file or column, a label
+    other than 0 and 1, a dense value that is no number.
     """
+    known = None if vocabulary is None else kept(vocabulary)
+    if only_test:
+        return _later_rows(files.test_file(root, as_splits(splits)), known, cache_folder(cache))
     if validation_share + test_share >= 1:
         given = f"{validation_share} and test_share {test_share}"
         raise UserError("nothing is left to train", where="data.validation_share", given=given, allowed="together below 1")
@@ -66,11 +75,36 @@ def open_table(
         remedy = "or name one: data.file=FILE"
         raise UserError("the files are the splits already", where="data.split_column", given=split_column, remedy=remedy)
     dropped = _dropped(paths["train"], drop or [], {label, split_column}, [*(dense or []), *(categorical or [])])
+    if known is not None:
+        dense, categorical = list(known.wanted.dense), list(known.wanted.categorical)
+        ids, rows_per_table, dense_scale = known.wanted.ids, known.wanted.rows_per_table, known.wanted.dense_scale
     taken = _columns(paths["train"], {label, split_column}, dense, categorical, dropped)
     table = Wanted(label, *taken, split_column or "", validation_share, test_share, held_out, ids, min_count, rows_per_table, dense_scale)
     names = feature_names(table.categorical)
     own = {label, *([split_column] if split_column else []), *(dense or ()), *(categorical or ())}
-    folder, meta = prepared_table(paths, table, cache_folder(cache), own, drop or ())
+    folder, meta = prepared_table(paths, table, cache_folder(cache), own, drop or (), known)
+    noted = (
+        *_notes(table, dense, categorical, paths, passed_over),
+        *notes(meta["column_checks"], {*(dense or ()), *(categorical or ())}, drop or ()),
+    )
+    return _opened(folder, meta, table, names, noted)
+
+
+def _later_rows(path: Path, known: Known | None, cache: Path) -> OpenDataSet:
+    """The rows of `path` as the test split, for a model that knows values. Labels where it has a column of them."""
+    if known is None:
+        remedy = "start from a run that trained on data=table: start_from=RUN_FOLDER"
+        raise UserError("rows of values are needed", where="data.vocabulary", given="null", remedy=remedy)
+    labelled = known.wanted.label in files.columns_of(path)
+    table = replace(known.wanted, label=known.wanted.label if labelled else "", split_column="")
+    folder, meta = prepared_table({"test": path}, table, cache, (), (), known)
+    rows = meta["rows"]["test"]
+    counts = ", ".join(f"{name} {count:,}" for name, count in meta["unknown"].items() if count)
+    note = f"values of {path.name} that training did not know, or hardly: {counts or 'none'}; of {rows:,} rows"
+    return _opened(folder, meta, table, feature_names(table.categorical), (note,) if meta["unknown"] else ())
+
+
+def _opened(folder: Path, meta: dict, table: Wanted, names: Sequence[str], noted: tuple[str, ...]) -> OpenDataSet:
     whole = ColumnSplit(folder, sum(meta["rows"].values()), len(table.dense), len(names))
     opened: dict[str, Split] = {}
     first = 0
@@ -84,12 +118,11 @@ def open_table(
         opened,
         AccessStatistics.from_json(meta["access"]),
         digest(["table", meta["fingerprint"]]),
-        (
-            *_notes(table, dense, categorical, paths, passed_over),
-            *notes(meta["column_checks"], {*(dense or ()), *(categorical or ())}, drop or ()),
-        ),
+        noted,
         row_counts=lambda: read_row_counts(folder, meta["table_rows"]),
         chooses_settings=True,
+        labelled=bool(table.label),
+        keep=partial(keep, folder, meta, table),
     )
 
 

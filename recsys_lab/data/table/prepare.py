@@ -10,7 +10,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import accumulate
 from pathlib import Path
 
@@ -25,12 +25,13 @@ from recsys_lab.data.columns import write_row_counts
 from recsys_lab.data.sources import source_identity
 from recsys_lab.data.table import encode, files
 from recsys_lab.data.table.column_checks import ColumnChecks
+from recsys_lab.data.table.known import COUNTS_FILE, VALUES_FILE, Known, Wanted
 from recsys_lab.errors import UserError
 from recsys_lab.tables import AccessStatistics, measured_access
 
 SPLITS = ("train", "validation", "test")
 #: Raise it when other meta data or other rows are written.
-LAYOUT = 6
+LAYOUT = 7
 #: What torch's modules call their own, beside what every object has. torch itself takes seconds to import.
 _OF_MODULES = """
     T_destination __annotations__ __call__ __contains__ __delitem__ __dict__ __getattr__ __getitem__ __iter__ __len__ __module__
@@ -49,29 +50,12 @@ _OF_MODULES = """
 """
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What is made of the columns. `split_column` empty: rows of a single file are divided by the shares."""
-
-    label: str
-    dense: tuple[str, ...]
-    categorical: tuple[str, ...]
-    split_column: str
-    validation_share: float
-    test_share: float
-    held_out: str  # last | random
-    ids: str  # vocabulary | hashing
-    min_count: int
-    rows_per_table: int
-    dense_scale: str
-
-
 def prepared_table(
-    paths: Mapping[str, Path], wanted: Wanted, cache: Path, named: Collection[str], dropped: Sequence[str]
+    paths: Mapping[str, Path], wanted: Wanted, cache: Path, named: Collection[str], dropped: Sequence[str], known: Known | None = None
 ) -> tuple[Path, dict]:
     """The folder of the columns and its meta data. Raises UserError for what cannot be read.
 
-    Remedies say which columns are `named` in the config, and which are `dropped`.
+    Remedies say which columns are `named` in the config, and which are `dropped`. `known`: rows and scaling that values have already.
     """
     for path in paths.values():
         files.check_columns(path, files.columns_of(path), _keys(wanted))
@@ -85,21 +69,21 @@ def prepared_table(
             files.check_types(path, _keys(wanted), named, dropped)
             (text / split).mkdir(parents=True)
             parts.append(files.as_parquet(path, columns, text / split))
-        meta = _encoded(folder, parts, paths, wanted)
+        meta = _encoded(folder, parts, paths, wanted, known)
         shutil.rmtree(text)
         return meta
 
-    return prepared(cache, "table", [identity, asdict(wanted), LAYOUT], prepare)
+    return prepared(cache, "table", [identity, asdict(wanted), known and known.fingerprint, LAYOUT], prepare)
 
 
 def _keys(wanted: Wanted) -> list[tuple[str, str]]:
     """(config key, column) of every column that is read."""
     split = [("data.split_column", wanted.split_column)] if wanted.split_column else []
     many = [(f"data.{key}", column) for key in ("dense", "categorical") for column in getattr(wanted, key)]
-    return [("data.label", wanted.label), *split, *many]
+    return [*([("data.label", wanted.label)] if wanted.label else []), *split, *many]
 
 
-def _encoded(folder: Path, parts: Sequence[Sequence[Path]], paths: Mapping[str, Path], wanted: Wanted) -> dict:
+def _encoded(folder: Path, parts: Sequence[Sequence[Path]], paths: Mapping[str, Path], wanted: Wanted, known: Known | None) -> dict:
     sizes = [sum(pl.scan_parquet(part, glob=False).select(pl.len()).collect().item() for part in of_file) for of_file in parts]
     total, ends = sum(sizes), list(accumulate(sizes))
 
@@ -111,8 +95,10 @@ def _encoded(folder: Path, parts: Sequence[Sequence[Path]], paths: Mapping[str, 
         scans = [pl.scan_parquet(part, glob=False).select(selectors.by_name(name)) for of_file in parts for part in of_file]
         return pl.concat(scans).collect().to_series() if scans else pl.Series(name, [], pl.String)
 
-    labels = encode.labels(column(wanted.label), where)
-    if wanted.split_column:
+    labels = encode.labels(column(wanted.label), where) if wanted.label else np.zeros(total, np.uint8)
+    if "train" not in paths:
+        split = np.repeat(np.array([SPLITS.index(name) for name in paths], np.uint8), sizes)
+    elif wanted.split_column:
         split = encode.splits(column(wanted.split_column), where)
     elif len(paths) > 1:
         split = np.repeat(np.array([SPLITS.index(name) for name in paths], np.uint8), sizes)
@@ -123,39 +109,58 @@ def _encoded(folder: Path, parts: Sequence[Sequence[Path]], paths: Mapping[str, 
     order, train = np.argsort(split, kind="stable"), split == 0
     rows = [int((split == code).sum()) for code in range(len(SPLITS))]
     for name, count in zip(SPLITS, rows):
-        if count == 0 and (name != "test" or name in paths):
-            raise UserError(f"the {name} split is empty", where=paths.get(name, paths["train"]), given="0 rows", allowed="1 row or more")
+        if count == 0 and (name in paths or (name != "test" and "train" in paths)):
+            raise UserError(
+                f"the {name} split is empty", where=paths.get(name, next(iter(paths.values()))), given="0 rows", allowed="1 row or more"
+            )
 
     _reserved(folder / "labels.bin", np.uint8, (total,))[:] = labels[order]
     dense = _reserved(folder / "dense.bin", np.float32, (total, len(wanted.dense)))
     ids = _reserved(folder / "ids.bin", np.int32, (total, len(wanted.categorical)))
-    counts, checks = [], ColumnChecks()
-    with Progress(len(wanted.dense) + len(wanted.categorical), f"encoding the columns of {paths['train'].name}", "columns") as bar:
+    counts, checks, scaling, vocabularies, unknown = [], ColumnChecks(), {}, [], {}
+    file = next(iter(paths.values())).name
+    with Progress(len(wanted.dense) + len(wanted.categorical), f"encoding the columns of {file}", "columns") as bar:
         for position, name in enumerate(wanted.dense):
             values = column(name)
-            checks.look(name, values, labels, number=True)
-            dense[:, position] = encode.numbers(values, where, train, wanted.dense_scale)[order]
+            if known is None:
+                checks.look(name, values, labels, number=True)
+            scaled, scaling[name] = encode.numbers(values, where, train, wanted.dense_scale, None if known is None else known.scaling[name])
+            dense[:, position] = scaled[order]
             bar.update(1)
         for position, name in enumerate(wanted.categorical):
             values = encode.categories(column(name))
-            checks.look(name, values, labels)
-            checks.compare(name, values, split)
-            hashes = wanted.ids == "hashing"
-            codes, table_rows = (
-                encode.hashed(values, wanted.rows_per_table) if hashes else encode.vocabulary(values, train, wanted.min_count)
-            )
+            if known is None:
+                checks.look(name, values, labels)
+                checks.compare(name, values, split)
+            if wanted.ids == "hashing":
+                codes, table_rows = encode.hashed(values, wanted.rows_per_table)
+            else:
+                codes, vocabulary = encode.vocabulary(values, train, wanted.min_count, None if known is None else known.values(name))
+                table_rows = len(vocabulary) + encode.RARE + 1
+                vocabularies.append(vocabulary.with_columns(column=pl.lit(name)))
+                unknown[name] = int((codes[~train] == encode.RARE).sum())
             ids[:, position] = codes[order]
             counts.append(np.bincount(codes[train], minlength=table_rows))
             bar.update(1)
-    write_row_counts(folder, counts)
-    detail = f"{rows[0]:,} samples of {paths['train'].name}"
-    names = feature_names(wanted.categorical)
+    names, detail = feature_names(wanted.categorical), f"{rows[0]:,} samples of {file}"
+    if known is not None and not rows[0]:
+        access = known.access
+        shutil.copyfile(known.folder / COUNTS_FILE, folder / COUNTS_FILE)
+    else:
+        access = AccessStatistics({n: measured_access(n, c, rows[0], detail) for n, c in zip(names, counts)}).to_json()
+        write_row_counts(folder, counts)
+    if vocabularies:
+        pl.concat(vocabularies).write_parquet(folder / VALUES_FILE)
     return {
         "rows": dict(zip(SPLITS, rows)),
         "table_rows": [len(c) for c in counts],
         "column_checks": checks.columns,
-        "access": AccessStatistics({n: measured_access(n, c, rows[0], detail) for n, c in zip(names, counts)}).to_json(),
-        "fingerprint": digest([[_sha256(path) for path in paths.values()], list(paths), asdict(wanted)]),
+        "access": access,
+        "scaling": scaling,
+        "unknown": unknown,
+        "fingerprint": digest(
+            [[_sha256(path) for path in paths.values()], list(paths), asdict(wanted), *([known.fingerprint] if known else [])]
+        ),
     }
 
 

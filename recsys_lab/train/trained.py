@@ -1,0 +1,89 @@
+"""A trained model judged on the splits of its data, as one rank. Nothing is trained. Rank 0 writes the record and the predictions."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+import torch.distributed as dist
+
+from recsys_lab.config.options import PREDICT
+from recsys_lab.data.loader import RankLoader
+from recsys_lab.errors import cannot_write
+from recsys_lab.record.loggers import finish
+from recsys_lab.record.result import Predictions, write_result
+from recsys_lab.train.evaluate import gathered
+from recsys_lab.train.job import Job
+from recsys_lab.train.objective import objective_of
+from recsys_lab.train.rank import in_file_order, join, judged, logger_of, rank_loader, shard
+from recsys_lab.train.start_from import check_all_taken, take_weights
+
+#: The split of `predictions`, and the one in its place where data have none.
+PREDICTED = ("test", "validation")
+
+
+def evaluate_here(job: Job) -> dict[str, Any] | None:
+    """Judges the weights of `job` as the rank that the environment names. Returns the record (JSON) on rank 0, None elsewhere.
+
+    Raises UserError where the model of its config is not the one that was trained.
+    """
+    assert job.weights is not None
+    device, experiment = join(job), job.experiment
+    data = experiment.open_data(job.most_rows)
+    model = experiment.build_model(data, torch.device("meta"), experiment.sharder.modules(job.plan.towers))
+    objective = objective_of(model.objective, data, experiment.trainer.evaluate_pairs)
+    sharded = shard(job, data, device, None, model, job.plan)
+    started = take_weights(sharded, job.weights)
+    check_all_taken(started)
+    loader = partial(rank_loader, data, experiment, device)
+    record = replace(job.record, started_from=started)
+    if experiment.mode != PREDICT and data.learnable:
+        record = replace(record, quality=judged(sharded.module, objective, loader, job, data, device))
+    if experiment.predictions is not None:
+        split = next(name for name in PREDICTED if name in data.splits)
+        rows = _predict(sharded.module, in_file_order(loader(split)), device, Path(experiment.predictions), data.labelled)
+        record = replace(record, predictions=Predictions(experiment.predictions, split, rows))
+    if dist.get_rank() == 0:
+        write_result(job.folder, record)
+        finish(logger_of(job), "completed")
+    dist.barrier()
+    return record.to_json() if dist.get_rank() == 0 else None
+
+
+@torch.no_grad()
+def _predict(model: torch.nn.Module, loader: RankLoader, device: torch.device, file: Path, labelled: bool) -> int:
+    """Writes row number, label (if `labelled`) and probability of every row of a split, in its order, on rank 0. How many. Collective."""
+    model.eval()
+    parts = []
+    for index, batch in enumerate(loader):
+        moved = batch.to(device, non_blocking=True)
+        logits = model(moved.dense, moved.sparse)[: batch.valid].double().sigmoid()
+        rows = torch.from_numpy(loader.positions(index)).to(device).double()  # exact below 2**53
+        parts.append(torch.stack([rows, moved.labels[: batch.valid].double(), logits]))
+    rows, labels, probabilities = gathered(torch.cat(parts, dim=1)).numpy()
+    if dist.get_rank() == 0:
+        order = np.argsort(rows)
+        columns = {"row": rows.astype(np.int64), **({"label": labels.astype(np.int8)} if labelled else {}), "probability": probabilities}
+        _write(file, pl.DataFrame({name: column[order] for name, column in columns.items()}))
+    return len(rows)
+
+
+def _write(file: Path, table: pl.DataFrame) -> None:
+    """Whole or not at all. Raises UserError."""
+    partial_file = file.with_name(f".partial-{os.getpid()}-{file.name}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        table.write_parquet(partial_file)
+        os.replace(partial_file, file)
+    except OSError as error:
+        raise cannot_write(error, file) from None
+    finally:
+        with contextlib.suppress(OSError):
+            partial_file.unlink(missing_ok=True)

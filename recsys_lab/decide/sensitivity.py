@@ -28,6 +28,7 @@ from recsys_lab.simulate.bounds import (
     KERNELS,
     LATENCY_BETWEEN,
     LATENCY_IN,
+    LAUNCH_TIMES,
     MEMORY,
     NCCL,
     PARTS,
@@ -81,8 +82,8 @@ def _rows(base: Row, base_priced: Priced, priced: Sequence[Priced], data: DataSe
             yield change, with_it, None if part in OF_SOFTWARE else HARDWARE
     graphs = built("profile", GRAPHS_OF)
     if cluster.device.kind == "cuda" and graphs.launch_overhead_us < profile.launch_overhead_us:
-        kernel_us = max(profile.kernel_us, graphs.kernel_us)
-        faster = replace(profile, launch_overhead_us=graphs.launch_overhead_us, kernel_us=kernel_us)
+        host = {name: min(getattr(profile, name), getattr(graphs, name)) for name in LAUNCH_TIMES}
+        faster = replace(profile, **host, kernel_us=max(profile.kernel_us, graphs.kernel_us))
         yield "CUDA graphs", priced_row(combination, planned, faster), None
     if experiment.precision.compute == "fp32" and profile.peak_of_format.get("bf16") in cluster.device.peak_tflops:
         precision = replace(experiment.precision, compute="bf16", dense="bf16_master")

@@ -132,3 +132,8 @@ def test_a_refusal_of_an_empty_split_says_what_was_read(tmp_path: Path) -> None:
     write(tmp_path / "log.dat", [f"{u},2014-04-07T10:0{n}:00Z,{i},0" for u in (1, 2) for n, i in enumerate((501, 502, 503))])
     assert "2 users, 3 items, 6 interactions" in refused(opened, tmp_path)
     assert sniff(tmp_path / "log.dat", None, None).times == "iso"
+
+
+def test_an_id_that_a_float_has_rounded_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "log.csv", ["user_id,item_id", *(f"{u},1.234567890123{i}e+18" for u, i in EVENTS)])
+    assert "log.csv:2: the item is a float" in refused(opened, tmp_path)

@@ -51,6 +51,7 @@ _NAMES: dict[str, tuple[set[str], ...]] = {
 _TYPED = re.compile(r"[^:\s]+:(token|token_seq|float|float_seq)")
 _NUMBER = r"^-?[0-9]{1,18}(\.[0-9]{1,18})?$"
 _ID = r"^[^ \t\r]([^\r]*[^ \t\r])?$"
+_ROUNDED = r"^-?[0-9](\.[0-9]+)?[eE]\+[0-9]{2,3}$"  # an id above 2^53 that was stored as a float
 _BLANKS = " \t"
 _MISSING = {"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "\\N"}
 _LOOK_LINES = 1000
@@ -209,6 +210,8 @@ def text_format(layout: Layout) -> TextFormat:
         if column in (USER, ITEM):
             what, allowed = f"no {column}, or blanks around it", "an id of letters or digits"
             checks.append(Check(name, pl.col(name).str.contains(_ID), what, allowed))
+            what, allowed = f"the {column} is a float, in which several great ids become one", "all digits of an id, or letters"
+            checks.append(Check(name, ~pl.col(name).str.contains(_ROUNDED), what, allowed))
         elif column == TIME:
             kind = TIMES[layout.times]
             checks.append(Check(name, kind.read(pl.col(name)).is_not_null(), f"the time is not {kind.what}", kind.allowed))

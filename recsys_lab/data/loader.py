@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
+from recsys_lab.base.id_range import check_ids
 from recsys_lab.data.batch import Batch
 from recsys_lab.data.order import FileOrder, ShuffledOrder
 from recsys_lab.data.protocol import DataSet, Rows, Split
@@ -76,6 +77,7 @@ class RankLoader:
         assert 0 <= rank < world_size and batch_size > 0 and prefetch_batches >= 0 and readers > 0
         self.split = dataset_split
         self.keys = [f.name for f in dataset.features]
+        self._table_rows = {f.name: f.rows for f in dataset.features}
         self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
         self.seed, self.shuffle = seed, shuffle
         self.prefetch_batches, self.pin_memory = prefetch_batches, pin_memory
@@ -111,6 +113,7 @@ class RankLoader:
         started = time.perf_counter()
         global_valid = min(self.batch_size, self.split.rows - batch * self.batch_size)
         rows = self.split.read(self._rows_of(order, batch))
+        check_ids(self.keys, rows.lengths.sum(1), rows.ids, self._table_rows, "data")
         loaded = as_batch(rows, self.keys, self.rows_per_rank, global_valid)
         if self.pin_memory:
             loaded = loaded.pin_memory()

@@ -71,7 +71,7 @@ def blocks(
     except OSError as error:
         raise unreadable(path, error) from None
     if rest:
-        yield rest + b"\n"
+        yield rest.removesuffix(b"\n") + b"\n"
 
 
 def _end_of_rows(text: bytes, quoted: bool) -> int:

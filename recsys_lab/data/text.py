@@ -202,19 +202,21 @@ def _by_csv(block: bytes, separator: str | None, text_format: TextFormat) -> tup
     quoted, expected = text_format.quoted, len(text_format.names)
     taken = -1  # the last line that csv has taken
 
-    def lines() -> Iterator[str]:
+    def lines(start: int) -> Iterator[str]:
         nonlocal taken
-        for number, line in enumerate(stored):
+        for number, line in enumerate(stored[start:], start):
             if wrong := no_text(line):
                 bad[number] = Complaint("not UTF-8 text", given=wrong, remedy="mend the line" if quoted else Complaint.remedy)
                 continue
             taken = number
             yield line.decode().removesuffix("\r").replace("\r", " ") + "\n"
 
-    if separator is None:
-        rows: Iterator[list[str]] = ([line] for line in lines())
-    else:
-        rows = csv.reader(lines(), delimiter=separator, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, strict=True)
+    def rows_from(start: int) -> Iterator[list[str]]:
+        if separator is None:
+            return ([line] for line in lines(start))
+        return csv.reader(lines(start), delimiter=separator, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, strict=True)
+
+    rows = rows_from(0)
     good, numbers = [], []
     while True:
         after = taken
@@ -225,11 +227,14 @@ def _by_csv(block: bytes, separator: str | None, text_format: TextFormat) -> tup
         except csv.Error as error:
             first = _first_after(after, bad)
             bad[first] = _quote_complaint(error, taken > first, stored[first])
-            break
+            rows, taken = rows_from(first + 1), first  # lines after it may be good ones
+            continue
         first = _first_after(after, bad) if quoted else taken
         row = b"\n".join(stored[first : taken + 1])
         if complaint := _fields_complaint(fields, row, text_format):
             bad[first] = complaint
+            if taken > first:
+                rows, taken = rows_from(first + 1), first
             continue
         if len(fields) > expected:
             row = (separator or "").join(fields[:expected]).encode()

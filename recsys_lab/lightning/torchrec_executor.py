@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 import torch.distributed as dist
 from lightning.pytorch.strategies import ParallelStrategy
@@ -20,8 +22,10 @@ from torch import Tensor, nn
 from torchrec.distributed.embedding import EmbeddingCollectionSharder
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
 from torchrec.distributed.types import ShardedModule, ShardingEnv, ShardingType
-from torchrec.modules.embedding_modules import EmbeddingBagCollection
+from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
+from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
+from recsys_lab.base.id_range import check_ids
 from recsys_lab.errors import UserError
 from recsys_lab.executor.torch_private import ShardedTensor, leave_to_others
 from recsys_lab.interop.torchrec_plans import as_placed, collections_of
@@ -131,8 +135,9 @@ def shard_collections(module: nn.Module, plan: ShardingPlan, device: torch.devic
         sharder: Any = BagSharder() if isinstance(collection, EmbeddingBagCollection) else SequenceSharder()
         sharded = sharder.shard(collection, torchrec_plan.get_plan_for_module(path), env, device, path)
         _check_one_shard_each(sharded, path)
-        if device.type == "cpu":
+        if device.type == "cpu":  # on a GPU a check would wait for it, and an assertion of the kernel ends the process
             look_up_by_torch(sharded)
+            sharded.register_forward_pre_hook(partial(_check_ids, path, _table_rows(collection)))
         fill(sharded, tables)
         _have_rows(sharded)
         _PLAN_OF[sharded] = plan.fingerprint
@@ -148,6 +153,19 @@ def _of_first_rank(value: Tensor, device: torch.device) -> Tensor | None:
     local = value.detach().to(device)
     dist.broadcast(local, 0)
     return local
+
+
+def _table_rows(collection: EmbeddingBagCollection | EmbeddingCollection) -> dict[str, int]:
+    """Of each feature of `collection`."""
+    bags = isinstance(collection, EmbeddingBagCollection)
+    configs = collection.embedding_bag_configs() if bags else collection.embedding_configs()
+    return {feature: config.num_embeddings for config in configs for feature in config.feature_names}
+
+
+def _check_ids(path: str, table_rows: Mapping[str, int], _: nn.Module, inputs: tuple[KeyedJaggedTensor, ...]) -> None:
+    """A forward pre-hook: before ids leave for other ranks. UserError for an id outside its table."""
+    features = inputs[0]
+    check_ids(features.keys(), np.array(features.length_per_key()), features.values().numpy(), table_rows, path)
 
 
 def fill(sharded: nn.Module, tables: Mapping[str, Tensor | None]) -> None:

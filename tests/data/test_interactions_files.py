@@ -109,7 +109,7 @@ def test_equal_times_keep_the_order_of_the_file(tmp_path: Path) -> None:
 def test_a_third_field_is_told_by_its_size_or_by_the_user(tmp_path: Path) -> None:
     write(tmp_path / "log.tsv", [f"{u}\t{i}\t{5 - n % 5}" for n, (u, i) in enumerate(EVENTS)])
     assert histories(opened(tmp_path)) == ROWS
-    assert "the third field is taken for a rating" in " ".join(opened(tmp_path).notes)
+    assert "taken for user, item, rating" in " ".join(opened(tmp_path).notes)
     by_time = opened(tmp_path, columns=["user", "item", "time"])
     assert histories(by_time)["3"] == [1, 4, 1, 3]  # times 5, 4, 3, 2: backwards
     assert opened(tmp_path, format="sequences").features[0].rows > 5
@@ -241,7 +241,8 @@ def is_good(line: str, layout: Layout) -> bool:
     fields = fields_of(line, layout.separator)
     kinds = layout.columns if layout.kind == "log" else (USER, *[ITEM] * max(1, len(fields) - 1))
     number = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?")
-    good = {RATING: number.fullmatch, TIME: number.fullmatch, OTHER: lambda _: True}
+    time = re.compile(number.pattern + r"([eE]\+?[0-9]{1,2})?")
+    good = {RATING: number.fullmatch, TIME: time.fullmatch, OTHER: lambda _: True}
     is_id = lambda text: text.strip(" \t") == text != ""  # noqa: E731
     return "\0" not in line and len(fields) == len(kinds) and all(good.get(kind, is_id)(text) for kind, text in zip(kinds, fields))
 

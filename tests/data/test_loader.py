@@ -19,6 +19,7 @@ from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.data.order import FileOrder, ShuffledOrder
 from recsys_lab.data.protocol import Rows
+from recsys_lab.errors import UserError
 from tests.data.helpers import ArraySplit, array_data
 
 
@@ -198,3 +199,20 @@ def test_random_bits_leave_their_counters_as_they_are() -> None:
     hashing.mix(numbers)
     assert counters.tolist() == numbers.tolist() == list(range(7))
     assert hashing.mix(np.array(3, np.uint64)) == hashing.mix(np.array([3], np.uint64))[0]
+
+
+@pytest.mark.parametrize(("wrong", "words"), [(1000, "subtract 1"), (1001, "number them from 0"), (-1, "id -1 of feature b")])
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_id_outside_its_table_is_refused_on_the_rank_that_reads_it(wrong: int, words: str, rank: int) -> None:
+    class Shifted(ArraySplit):
+        def read(self, rows: np.ndarray) -> Rows:
+            read = super().read(rows)
+            ids = np.where(
+                np.arange(len(read.ids)) < read.lengths[0].sum(), read.ids, wrong if wrong < 0 else wrong - np.arange(len(read.ids)) % 2
+            )
+            return replace(read, ids=ids)
+
+    data = replace(array_data(20), splits={"train": Shifted(20)})
+    with pytest.raises(UserError, match="feature b, whose table has 1,000 rows") as caught:
+        list(loader(data, rank=rank, world_size=2))
+    assert words in str(caught.value) and "\n" not in str(caught.value)

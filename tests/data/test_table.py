@@ -314,3 +314,17 @@ def test_the_names_of_a_parquet_are_checked_as_a_header_is(tmp_path: Path, name:
     pl.DataFrame({"label": [0, 1] * 40, name: ["u", "v"] * 40}).write_parquet(tmp_path / "clicks.parquet")
     with pytest.raises(UserError, match=f"clicks.parquet: {said}"):
         open_table(**options(tmp_path, label="label", split_column=None))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_ids_that_floats_have_rounded_are_noticed(tmp_path: Path, suffix: str) -> None:
+    exact = [2**53 + n % 40 for n in range(200)]
+    clicks = [n // 2 % 2 for n in range(200)]
+    for name, ids, noticed in (("exact", exact, False), ("small", [float(n % 40) for n in range(200)], False), ("rounded", exact, True)):
+        folder = tmp_path / name
+        folder.mkdir()
+        column = pl.Series(ids).cast(pl.Float64) if noticed else pl.Series(ids)
+        frame = pl.DataFrame({"click": clicks, "ad": column, "site": [n % 3 for n in range(200)]})
+        frame.write_csv(folder / "a.csv") if suffix == "csv" else frame.write_parquet(folder / "a.parquet")
+        said = " ".join(open_table(**options(folder, label="click", split_column=None)).notes)
+        assert ("ad has ids above 2^53 in floats" in said) == noticed, said

@@ -216,3 +216,23 @@ def test_what_cannot_work_is_refused_with_a_reason(tmp_path: Path) -> None:
         for name, line in zip(CANNOT, messages):
             assert line.startswith(f"Trainer({name}): not with sharded tables: "), line
         assert "the plan is for other ranks" in messages[-2] and "no checkpoint of a ShardedStrategy" in messages[-1], messages
+
+
+def refused_by_each(root: Path, ranks: int) -> str:
+    """What a module says whose countries are numbered from 1."""
+
+    class FromOne(Data):
+        def train_dataloader(self) -> DataLoader:
+            ids = torch.stack([torch.full((8,), ROWS_OF[key] - (key != "country")) for key in KEYS], dim=1)
+            return DataLoader([(pair, torch.tensor(1.0)) for pair in ids.unsqueeze(2).expand(-1, -1, 2)], batch_size=8)
+
+    with pytest.raises(UserError) as caught:
+        sharded_trainer(root, 1, ranks, {"item": "table_wise"}, limit_val_batches=0).fit(Clicks(), FromOne(8))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_an_id_outside_a_table_of_the_users_is_refused(ranks: int, tmp_path: Path) -> None:
+    for message in run_ranks(refused_by_each, 1, ranks, tmp_path, ranks, timeout_s=100):
+        assert "inner.sparse: an id is outside its table; given id 5 of feature country, whose table has 5 rows" in message
+        assert "subtract 1" in message

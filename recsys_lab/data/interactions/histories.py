@@ -130,10 +130,21 @@ class Histories:
 
 
 def histories_of(
-    users: np.ndarray, ids: np.ndarray, times: np.ndarray | None, n_users: int, items: int, categories: np.ndarray | None
+    users: np.ndarray,
+    ids: np.ndarray,
+    times: np.ndarray | None,
+    n_users: int,
+    items: int,
+    categories: np.ndarray | None,
+    unit: int = 1,
+    ties: np.ndarray | None = None,
 ) -> Histories:
-    """From interactions [N] in file order. They are sorted by user, then by time where there are times. Ties keep the file's order."""
-    order = np.argsort(users, kind="stable") if times is None else np.lexsort((times, users))
+    """From interactions [N] in file order. They are sorted by user, then by time where there are times. Ties keep the file's order.
+
+    `unit`: of `times`, what gaps are counted in. `ties` [N]: sort those of equal time, instead of the file's order.
+    """
+    keys = [key for key in (ties, times) if key is not None]
+    order = np.lexsort((*keys, users))
     users, ids = users[order], ids[order]
     first = np.searchsorted(users, np.arange(n_users + 1))
     position = np.arange(len(ids)) - first[users]
@@ -142,7 +153,7 @@ def histories_of(
         items,
         ids,
         first,
-        None if times is None else time_rows(times[order], position == 0),
+        None if times is None else time_rows(times[order], position == 0, unit),
         categories,
         Unseen.of(users, ids, n_users, items),
         Unseen.of(users[in_train], ids[in_train], n_users, items),
@@ -154,9 +165,9 @@ def train_lengths(lengths: np.ndarray) -> np.ndarray:
     return np.where(lengths >= FEWEST_TO_HOLD_OUT, lengths - 2, lengths)
 
 
-def time_rows(times: np.ndarray, is_first: np.ndarray) -> np.ndarray:
-    """uint8 [N]: the time table's row of each interaction, by the gap to the one before it."""
-    gaps = np.diff(times, prepend=times[:1])
+def time_rows(times: np.ndarray, is_first: np.ndarray, unit: int = 1) -> np.ndarray:
+    """uint8 [N]: the time table's row of each interaction, by the gap to the one before it, in `unit` of `times`."""
+    gaps = np.diff(times, prepend=times[:1]) / unit
     rows = np.where(gaps < 1, 1, 2 + np.floor(np.log2(np.maximum(gaps, 1))))
     return np.where(is_first, 0, np.minimum(rows, TIME_ROWS - 1)).astype(np.uint8)
 

@@ -17,10 +17,10 @@ from pydantic import Strict
 from recsys_lab.base.ranges import Length, OneOf, Seed
 from recsys_lab.data.cache import cache_folder, digest, prepared
 from recsys_lab.data.columns import read_row_counts, write_row_counts
-from recsys_lab.data.dataset import OpenDataSet, refuse_empty
+from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.interactions.format import sniff
 from recsys_lab.data.interactions.held_out import HeldOut
-from recsys_lab.data.interactions.histories import TIME_ROWS, Histories
+from recsys_lab.data.interactions.histories import FEWEST_TO_HOLD_OUT, TIME_ROWS, Histories
 from recsys_lab.data.interactions.inputs import Inputs
 from recsys_lab.data.interactions.prepare import prepared_histories
 from recsys_lab.data.interactions.rows import Clicks, HeldOutClicks, HistoriesBefore, NextItems
@@ -73,8 +73,8 @@ def open_interactions(
     folder, meta = prepared_histories(path, layout, on_bad_line, side, cache_folder(cache))
     inputs = Inputs(Histories.load(folder, meta), max_length, time)
     train: NextItems | Clicks = (NextItems if objective == "next_item" else Clicks)(inputs, passes, seed_of_negatives)
-    refuse_empty("train", train.rows, path)
-    held_out = _held_out(inputs, seed_of_negatives, path)
+    _refuse_empty("train", train.rows, path, meta)
+    held_out = _held_out(inputs, seed_of_negatives, path, meta)
     evaluated: Callable[[Inputs, HeldOut], Split] = HistoriesBefore if objective == "next_item" else HeldOutClicks
     features = _features(train, meta, time, pooling)
     data = OpenDataSet(
@@ -103,11 +103,18 @@ def _features(train: NextItems | Clicks, meta: dict, time: bool, pooling: str) -
     return tuple(features)
 
 
-def _held_out(inputs: Inputs, seed: int, path: Path) -> dict[str, HeldOut]:
+def _refuse_empty(split: str, rows: int, path: Path, meta: dict) -> None:
+    """UserError where a split has no rows, with what was read."""
+    if rows == 0:
+        allowed = f"users with {FEWEST_TO_HOLD_OUT} interactions or more, in train one more, and an item that they never had"
+        raise UserError(f"the {split} split is empty", where=path, given="; ".join(meta["notes"]), allowed=allowed)
+
+
+def _held_out(inputs: Inputs, seed: int, path: Path, meta: dict) -> dict[str, HeldOut]:
     """The users with a validation and a test item, and with an item left that they never had."""
     users = inputs.histories.held_out()
     users = users[inputs.histories.unseen.count(users) > 0]
-    refuse_empty("validation", len(users), path)
+    _refuse_empty("validation", len(users), path, meta)
     return {name: HeldOut(inputs, users, back, seed) for name, back in HELD_OUT.items()}
 
 

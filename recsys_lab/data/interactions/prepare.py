@@ -7,15 +7,21 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from recsys_lab.data import hashing
 from recsys_lab.data.cache import digest, prepared
-from recsys_lab.data.interactions.format import TIME, Layout, events_of, text_format
+from recsys_lab.data.interactions.format import Layout, events_of, text_format
+from recsys_lab.data.interactions.guess import ITEM, OTHER, TIME, pasted, without
 from recsys_lab.data.interactions.histories import FEWEST_TO_HOLD_OUT, Histories, histories_of
 from recsys_lab.data.interactions.side import by_number, categories_of
+from recsys_lab.data.interactions.times import KINDS as TIMES
 from recsys_lab.data.sources import source_identity
 from recsys_lab.data.text import Reading, read_text
 from recsys_lab.errors import UserError
 
 _PAIRS_TO_JUDGE_ORDER = 100
+_FEWEST_TIES_TO_JUDGE = 20
+_MOST_UNSORTED = 0.8  # of ties, the share with the greater item later, or with the smaller one
+_FEWEST_TO_JUDGE_ITEMS = 7
 
 
 def prepared_histories(path: Path, layout: Layout, on_bad_line: str, category: Path | None, cache: Path) -> tuple[Path, dict]:
@@ -28,12 +34,12 @@ def prepared_histories(path: Path, layout: Layout, on_bad_line: str, category: P
         blocks = [events_of(frame, layout) for frame in read_text(path, text_format(layout), on_bad_line, reading)]
         if not blocks:
             raise UserError("no interactions", where=path, given="no line that can be read", allowed="one line or more")
-        histories, items = _histories(pl.concat(blocks), path, category)
+        histories, items, ties = _histories(pl.concat(blocks, how="vertical_relaxed"), layout, path, category)
         (folder / "items.txt").write_text("".join(f"{item}\n" for item in items), encoding="utf-8")
         meta = histories.save(folder)
         categories = None if histories.categories is None else digest(histories.categories.tolist())
         return meta | {
-            "notes": [*_notes(histories, layout), *reading.notes()],
+            "notes": [*_notes(histories, layout, ties), *reading.notes()],
             "sources": sources,
             "sha256": reading.sha256,
             "options": options,
@@ -43,18 +49,50 @@ def prepared_histories(path: Path, layout: Layout, on_bad_line: str, category: P
     return prepared(cache, "interactions", [sources, options], prepare)
 
 
-def _histories(frame: pl.DataFrame, path: Path, category: Path | None) -> tuple[Histories, list[str]]:
-    """The histories, and the ids of item rows 1, 2, ... as the file writes them."""
+def _histories(frame: pl.DataFrame, layout: Layout, path: Path, category: Path | None) -> tuple[Histories, list[str], int]:
+    """The histories, the ids of item rows 1, 2, ... as the file writes them, and how many ties were broken by a hash."""
     users, user_of = _numbered(frame["user"])
     items, item_of = _numbered(frame["item"])
     if len(items) < 2:
         raise UserError("nothing to choose from", where=path, given="1 item", allowed="2 items or more")
+    if layout.guessed and layout.header is None and len(items) > max(len(frame) / 2, _FEWEST_TO_JUDGE_ITEMS):
+        columns = layout.columns
+        raise UserError(
+            f"most items would be there once: field {columns.index(ITEM) + 1} may be no item",
+            where=path,
+            given=f"{len(items):,} items in {len(frame):,} lines",
+            allowed="at most one item in two lines, where no names say what the fields are",
+            remedy=f"'{pasted(without(columns, columns.index(ITEM)))}'; or '{pasted(columns)}', if that is meant",
+        )
     times = frame[TIME].to_numpy() if TIME in frame.columns else None
+    if times is not None and len(times) > 1 and (times == times[0]).all():
+        without_times = [OTHER if column == TIME else column for column in layout.columns]
+        raise UserError(
+            "all times are equal: they order nothing",
+            where=path,
+            given=f"column {layout.columns.index(TIME) + 1} of {len(times):,} lines",
+            allowed="times that differ",
+            remedy=f"'{pasted(without_times)}', if the lines stand in the order of time",
+        )
     categories = categories_of(category, items) if category else None
-    histories = histories_of(user_of, item_of + 1, times, len(users), len(items), categories)
+    sizes, unit = (len(users), len(items)), TIMES[layout.times].unit
     if times is None:
+        histories = histories_of(user_of, item_of + 1, None, *sizes, categories)
         _refuse_sorted_by_item(histories, path)
-    return histories, items
+        return histories, items, 0
+    ties = _ties_sorted_by_item(user_of, item_of, times)
+    drawn = hashing.bits(hashing.key("ties", 1), np.arange(len(times))) if ties else None
+    return histories_of(user_of, item_of + 1, times, *sizes, categories, unit, drawn), items, ties
+
+
+def _ties_sorted_by_item(users: np.ndarray, items: np.ndarray, times: np.ndarray) -> int:
+    """How many pairs of a user's lines with equal times there are, if they stand sorted by item. 0 where they do not, or are few."""
+    order = np.lexsort((times, users))
+    users, items, times = users[order], items[order], times[order]
+    steps = np.diff(items)[(np.diff(users) == 0) & (np.diff(times) == 0)]
+    steps = steps[steps != 0]
+    rising = (steps > 0).mean() if len(steps) >= _FEWEST_TIES_TO_JUDGE else 0.5
+    return len(steps) if abs(rising - 0.5) > _MOST_UNSORTED - 0.5 else 0
 
 
 def _numbered(ids: pl.Series) -> tuple[list[str], np.ndarray]:
@@ -79,7 +117,7 @@ def _refuse_sorted_by_item(histories: Histories, path: Path) -> None:
         )
 
 
-def _notes(histories: Histories, layout: Layout) -> list[str]:
+def _notes(histories: Histories, layout: Layout, ties_drawn: int) -> list[str]:
     """What the user should know."""
     kind = "a line a user" if layout.kind == "sequences" else f"a line an interaction: {', '.join(layout.columns)}"
     notes = [f"{histories.users:,} users, {histories.items:,} items, {len(histories.ids):,} interactions ({kind})"]
@@ -87,6 +125,11 @@ def _notes(histories: Histories, layout: Layout) -> list[str]:
         notes.append(layout.guessed)
     if histories.gaps is None:
         notes.append("no times: the order of the file is the order of events")
+    elif ties_drawn:
+        notes.append(
+            f"{ties_drawn:,} interactions have the time of the one before and stand sorted by item, which gives the next item away: "
+            "the order of equal times is drawn by a hash"
+        )
     elif ties := int((histories.gaps == 1).sum()):
         notes.append(
             f"{ties:,} interactions came less than one unit of time after the one before: of equal times the earlier line is first"

@@ -31,6 +31,10 @@ _NEARLY = 0.95
 _LEAST_HELD_OUT, _HARDLY = 10, 0.02
 #: A column gives the label away only if its values have this many rows on average. Rare values have one label by chance.
 _LEAST_ROWS = 10
+#: A float of 1e15 or more, without a fraction, as programs write it.
+_GREAT_FLOAT = r"^-?(?:\d{16,}\.0*|\d(?:\.\d+)?[eE]\+?(?:1[5-9]|[2-9]\d|\d{3}))$"
+#: From here on a float is no longer every whole number.
+_MOST_EXACT = 2.0**53
 #: What is reported of a column of each kind and of several, and whether a model is better off without them.
 _REPORTS = {
     "label": ("equals the label", "equal the label", True),
@@ -58,6 +62,11 @@ _REPORTS = {
         "have several values in a cell (a|b), each combination counts as one value",
         False,
     ),
+    "rounded": (
+        "has ids above 2^53 in floats, where several become one, store them as whole numbers or words",
+        "have ids above 2^53 in floats, where several become one, store them as whole numbers or words",
+        False,
+    ),
     "dates": ("looks like a date, give its hour and weekday as columns", "look like dates, give hour and weekday as columns", False),
 }
 
@@ -74,6 +83,12 @@ class ColumnChecks:
         kind = _kind(column.replace("", None), labels, number, dates)
         if kind is not None:
             self.columns[kind].append(name)
+
+    def look_for_rounded(self, name: str, cells: pl.Series) -> None:
+        """Takes note of the column `name`, as text, if it has whole numbers above 2^53 that a float has rounded."""
+        great = cells.filter(cells.str.contains(_GREAT_FLOAT)).cast(pl.Float64, strict=False)
+        if (great.abs() >= _MOST_EXACT).any():
+            self.columns["rounded"].append(name)
 
     def compare(self, name: str, column: pl.Series, split: np.ndarray) -> None:
         """Takes note of the categories `name`, nothing odd so far, if train (`split` 0) has hardly a value of validation or test."""

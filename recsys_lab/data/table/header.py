@@ -14,7 +14,7 @@ from recsys_lab.data.text import LOOK_BYTES, Reading, TextFormat, first_lines, r
 from recsys_lab.errors import UserError
 
 NO_HEADER = "if its first line is a row, put a line with the names of the columns before it"
-_SEPARATORS = (",", "\t", ";", "|")
+SEPARATORS = (",", "\t", ";", "|")
 
 
 def table_format(path: Path) -> TextFormat:
@@ -22,7 +22,7 @@ def table_format(path: Path) -> TextFormat:
     header = next(iter(first_lines(path, 1)), None)
     if header is None:
         raise UserError("the file is empty", where=path, allowed="a header and a row or more")
-    separator = max(_SEPARATORS, key=header.count)
+    separator = max(SEPARATORS, key=header.count)
     try:
         names = next(csv.reader([header], delimiter=separator, strict=True), [])
     except csv.Error as error:

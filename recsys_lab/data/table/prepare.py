@@ -31,7 +31,7 @@ from recsys_lab.tables import AccessStatistics, measured_access
 
 SPLITS = ("train", "validation", "test")
 #: Raise it when other meta data or other rows are written.
-LAYOUT = 7
+LAYOUT = 8
 #: What torch's modules call their own, beside what every object has. torch itself takes seconds to import.
 _OF_MODULES = """
     T_destination __annotations__ __call__ __contains__ __delitem__ __dict__ __getattr__ __getitem__ __iter__ __len__ __module__
@@ -128,8 +128,10 @@ def _encoded(folder: Path, parts: Sequence[Sequence[Path]], paths: Mapping[str, 
             dense[:, position] = scaled[order]
             bar.update(1)
         for position, name in enumerate(wanted.categorical):
-            values = encode.categories(column(name))
+            cells = column(name)
+            values = encode.categories(cells)
             if known is None:
+                checks.look_for_rounded(name, cells)
                 checks.look(name, values, labels)
                 checks.compare(name, values, split)
             if wanted.ids == "hashing":

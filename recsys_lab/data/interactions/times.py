@@ -1,0 +1,78 @@
+"""How logs write times: numbers of any unit, nanoseconds since 1970, or ISO 8601."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+NUMBERS = "numbers"
+_MOST = 0.9  # of the values looked at: the others may be bad ones
+_NUMBER = r"^-?[0-9]{1,19}(\.[0-9]{0,18})?([eE]\+?[0-9]{1,2})?$"
+_BASIC = r"^([0-9]{4})([0-9]{2})([0-9]{2})[Tt]([0-9]{2})([0-9]{2})"  # 20190507T0816
+_ISO = (
+    r"^(?P<day>(?:1[7-9]|2[01])[0-9]{2}-[0-9]{2}-[0-9]{2})"
+    r"(?:[Tt ](?P<minute>[0-9]{2}:[0-9]{2})(?::?(?P<second>[0-9]{2})(?:[.,](?P<fraction>[0-9]{1,9}))?)?"
+    r" ?(?:[Zz]|UTC|GMT|(?P<sign>[+-])(?P<hours>[0-9]{2})(?::?(?P<minutes>[0-9]{2}))?)?)?$"
+)
+_EARLIEST, _LATEST = 3e8, 2.2e9  # 1979 and 2039, in seconds since 1970
+
+
+@dataclass(frozen=True)
+class Times:
+    """A way to write times. `read`: of words their numbers, null where one is no time. `unit`: how many are one of what gaps count."""
+
+    read: Callable[[pl.Expr], pl.Expr]
+    unit: int
+    what: str
+    allowed: str
+
+
+def _numbers(words: pl.Expr) -> pl.Expr:
+    return pl.when(words.str.contains(_NUMBER)).then(words).cast(pl.Float64)
+
+
+def _nanoseconds(words: pl.Expr) -> pl.Expr:
+    return pl.when(words.str.contains("^[0-9]{18,19}$")).then(words).cast(pl.Int64, strict=False)
+
+
+def _iso(words: pl.Expr) -> pl.Expr:
+    """int64: nanoseconds since 1970. Without an offset a time is UTC."""
+    parts = words.str.replace(_BASIC, "$1-$2-${3}T$4:$5").str.extract_groups(_ISO).struct
+    clock = pl.concat_str(parts.field("day"), pl.lit("T"), parts.field("minute").fill_null("00:00"))
+    seconds = clock.str.to_datetime("%Y-%m-%dT%H:%M", strict=False).dt.epoch("s") + parts.field("second").cast(pl.Int64).fill_null(0)
+    hours, minutes = (parts.field(name).cast(pl.Int64).fill_null(0) for name in ("hours", "minutes"))
+    offset = pl.when(parts.field("sign") == "-").then(-1).otherwise(1) * (3600 * hours + 60 * minutes)
+    fraction = parts.field("fraction").str.pad_end(9, "0").cast(pl.Int64).fill_null(0)
+    return ((seconds - offset) * 10**9 + fraction).alias("time")
+
+
+KINDS = {
+    "iso": Times(_iso, 10**9, "ISO 8601 as in the first lines", "2019-05-07, or 2019-05-07T08:16:07.123+02:00"),
+    "nanoseconds": Times(_nanoseconds, 10**9, "nanoseconds since 1970 as in the first lines", "18 or 19 digits"),
+    NUMBERS: Times(_numbers, 1, "a number", "digits, a point and an exponent or none; in every line, ISO 8601 (2019-05-07T08:16:07Z)"),
+}
+
+
+def kind_of_times(values: Sequence[str]) -> str | None:
+    """The key of `KINDS` by which nearly all of `values` are times. None where they are none."""
+    return next((kind for kind in KINDS if _share(KINDS[kind].read(pl.col("")).is_not_null(), values) >= _MOST), None)
+
+
+def are_instants(values: Sequence[str]) -> bool:
+    """Whether nearly all of `values` are ISO 8601, or numbers that are seconds from 1979 to 2039, or milli-, micro- or nanoseconds."""
+    numbers = _numbers(pl.col(""))
+    epochs = [numbers.is_between(_EARLIEST * unit, _LATEST * unit) for unit in (1, 10**3, 10**6, 10**9)]
+    return kind_of_times(values) == "iso" or any(_share(epoch, values) >= _MOST for epoch in epochs)
+
+
+def are_fractions(values: Sequence[str]) -> bool:
+    """Whether nearly all of `values` are numbers, and one of ten has a fraction, as prices have."""
+    number, fraction = pl.col("").str.contains(r"^-?[$€£]?[0-9]+([.,][0-9]+)?$"), pl.col("").str.contains(r"[.,][0-9]*[1-9][0-9]*$")
+    return _share(number, values) >= _MOST and _share(number & fraction, values) >= 1 - _MOST
+
+
+def _share(good: pl.Expr, values: Sequence[str]) -> float:
+    """Of `values`, 0 where there are none."""
+    return float(pl.DataFrame({"": values}, schema={"": pl.String}).select(good.fill_null(False).mean()).item() or 0.0)

@@ -1,0 +1,139 @@
+"""Logs as they are found: any separator, quotes, times of many forms, no header. Read right, or refused with the line that is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from recsys_lab.data.interactions.format import sniff
+from tests.data.helpers import write
+from tests.data.test_interactions_files import EVENTS, MIXED, ROWS, TIMED, histories, opened, refused
+
+SECOND = 900_000_000
+
+
+def iso(seconds: int, form: str) -> str:
+    day = np.datetime64(seconds, "s")
+    return {
+        "T": f"{day}Z",
+        "blank": f"{str(day).replace('T', ' ')} UTC",
+        "fraction": f"{day}.250Z",
+        "offset": f"{day + np.timedelta64(7200, 's')}+02:00",
+        "basic": str(day).replace("-", "").replace(":", ""),
+        "ns": f"{seconds}141592653",
+        "sci": f"{seconds:.9e}",
+    }[form]
+
+
+@pytest.mark.parametrize("form", ["T", "blank", "fraction", "offset", "basic", "ns", "sci"])
+def test_times_of_any_form_order_a_log(tmp_path: Path, form: str) -> None:
+    write(tmp_path / "log.csv", ["user_id,item_id,timestamp", *(f"{u},{i},{iso(t, form)}" for u, i, t in MIXED)])
+    data = opened(tmp_path, time=True)
+    assert histories(data) == ROWS
+    unit_gap = data.held_out["test"].inputs.histories.gaps[1]
+    assert unit_gap == 2 + 2  # 7 seconds
+
+
+def test_nanoseconds_are_told_apart_exactly(tmp_path: Path) -> None:
+    times = [1556559573141592653, 1556559573141592650, 1556559573141592652, 1556559573141592654]
+    write(tmp_path / "log.csv", ["user_id,item_id,ts", *(f"1,{i},{t}" for i, t in enumerate(times)), "2,7,1556559573141592653"])
+    assert opened(tmp_path).held_out["test"].inputs.histories.ids[:4].tolist() == [2, 3, 1, 4]
+
+
+@pytest.mark.parametrize("name", ["event_time", "datetime", "created_at", "date", "eventdate", "Event-Time", "timestamp:float"])
+def test_columns_called_as_times_are_times(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "log.csv", [f"user_id,item_id,{name}", *(f"{u},{i},{t}" for u, i, t in MIXED)])
+    data = opened(tmp_path)
+    assert histories(data) == ROWS
+    assert any(note.startswith("taken for user: user_id, item: item_id, time: ") for note in data.notes)
+
+
+@pytest.mark.parametrize("separator", [",", ";", "|", "\t"])
+@pytest.mark.parametrize("header", [True, False])
+def test_separators_and_quotes_are_those_of_a_table(tmp_path: Path, separator: str, header: bool) -> None:
+    names = [separator.join(['"user_id"', '"title"', '"item_id"', '"time"'])] if header else []
+    rows = [separator.join(f'"{field}"' for field in (u, f'a {separator} ""b""', i, t)) for u, i, t in MIXED]
+    write(tmp_path / "log.csv", [*names, *rows])
+    assert histories(opened(tmp_path, columns=None if header else ["user", "other", "item", "time"])) == ROWS
+
+
+def test_lines_after_a_bad_quote_are_read_when_bad_lines_are_skipped(tmp_path: Path) -> None:
+    rows = [f'"{u}",{i},{t}' for u, i, t in TIMED]
+    write(tmp_path / "log.csv", ["user,item,time", *rows[:5], '"3"x,7,900000000', '"3,7,900000000', *rows[5:]])
+    assert "log.csv:7: a quote within a field" in refused(opened, tmp_path)
+    data = opened(tmp_path, on_bad_line="skip")
+    assert histories(data) == ROWS and any(note.startswith("2 bad lines skipped") for note in data.notes)
+
+
+def test_a_log_without_header_is_told_by_its_times(tmp_path: Path) -> None:
+    write(tmp_path / "clicks.dat", [f"{u},{iso(t, 'fraction')},{i},S" for u, i, t in MIXED])
+    data = opened(tmp_path)
+    assert histories(data) == ROWS
+    assert "fields without names are taken for user, time, item, other (else: data.columns)" in data.notes
+
+
+def test_sessions_are_users_where_there_are_none_and_the_finest_clock_counts(tmp_path: Path) -> None:
+    rows = [f"{u};NA;{i};{t};2016-05-0{n % 2 + 1}" for n, (u, i, t) in enumerate(MIXED)]
+    write(tmp_path / "views.csv", ["sessionId;userId;itemId;timeframe;eventdate", *rows])
+    data = opened(tmp_path)
+    assert histories(data) == ROWS
+    assert "taken for user: sessionId, item: itemId, time: timeframe (else: data.columns)" in data.notes
+
+
+CONTRADICTED = {
+    "an epoch for an item": ([f"{u},{t},{i}" for u, i, t in TIMED], "[user,time,item]"),
+    "a price for an item": ([f"{u},{n}.99,{i}" for n, (u, i) in enumerate(EVENTS)], "[user,other,item]"),
+    "a constant time": ([f"{u},{i},{SECOND}" for u, i in EVENTS], "[user,item,other]"),
+    "an item a line": ([f"{u},x{n},{i}" for n, (u, i) in enumerate(EVENTS)], "[user,other,item]"),
+    "a time of another name": (["user,item,begun", *(f"{u},{i},{t}" for u, i, t in MIXED)], "[user,item,time]"),
+    "five fields": ([f"{u},NA,{i},5,{iso(t, 'T')}" for u, i, t in TIMED], "[user,"),
+}
+
+
+@pytest.mark.parametrize("case", CONTRADICTED)
+def test_a_guess_that_the_values_contradict_is_refused_with_the_right_line(tmp_path: Path, case: str) -> None:
+    lines, right = CONTRADICTED[case]
+    write(tmp_path / "log.csv", lines)
+    message = refused(opened, tmp_path)
+    assert f"data.columns={right}" in message, message
+
+
+def test_the_line_of_a_refusal_works_with_a_header_of_other_names(tmp_path: Path) -> None:
+    write(tmp_path / "log.csv", ["who,what,begun", *(f"{u},{i},{iso(t, 'T')}" for u, i, t in MIXED)])
+    assert histories(opened(tmp_path, columns=["user", "item", "time"])) == ROWS
+
+
+def ties(step: int) -> list[str]:
+    """Users with nine items of one day each, every user's lines sorted by item (`step` 1), or as they were drawn (0)."""
+    draw = np.random.default_rng(1)
+    items = [draw.choice(200, 9, replace=False) for _ in range(100)]
+    lines = [f"{u},{i},{SECOND + 86400 * u}" for u, own in enumerate(items) for i in (sorted(own) if step else own)]
+    return ["user_id,item_id,timestamp", *lines]
+
+
+def test_equal_times_sorted_by_item_do_not_give_the_next_item_away(tmp_path: Path) -> None:
+    write(tmp_path / "log.csv", ties(1))
+    data = opened(tmp_path)
+    steps = np.diff(data.held_out["test"].inputs.histories.ids.astype(int).reshape(100, 9))
+    assert 0.4 < (steps > 0).mean() < 0.6
+    assert any("800 interactions" in note and "sorted by item" in note for note in data.notes)
+
+
+def test_equal_times_in_no_order_of_items_keep_that_of_the_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "log.csv", ties(0))
+    found = opened(tmp_path).held_out["test"].inputs.histories
+    written = [int(line.split(",")[1]) for line in path.read_text().splitlines()[1:]]
+    assert np.array_equal(np.unique(written, return_inverse=True)[1] + 1, found.ids)
+
+
+def test_a_refusal_of_an_empty_split_says_what_was_read(tmp_path: Path) -> None:
+    write(tmp_path / "log.dat", [f"{u},2014-04-07T10:0{n}:00Z,{i},0" for u in (1, 2) for n, i in enumerate((501, 502, 503))])
+    assert "2 users, 3 items, 6 interactions" in refused(opened, tmp_path)
+    assert sniff(tmp_path / "log.dat", None, None).times == "iso"
+
+
+def test_an_id_that_a_float_has_rounded_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "log.csv", ["user_id,item_id", *(f"{u},1.234567890123{i}e+18" for u, i in EVENTS)])
+    assert "log.csv:2: the item is a float" in refused(opened, tmp_path)

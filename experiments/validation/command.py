@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from experiments.validation import collectives, cpu, dmt, local, mlperf, neo, picture, placements, ratios
+from experiments.validation import collectives, cpu, dmt, emulated, local, mlperf, neo, picture, placements, ratios
 from experiments.validation.cases import FRAMEWORKS, cases, of_row
 from experiments.validation.fit import KINDS, Fits, Found, Point, fit, of_systems, spread, systems_of, validate, with_figures
 from experiments.validation.intervals import OF_DEVICES, OF_HOSTS, PROTOCOLS, coverage, errors_without, intervals, of_submitters, typical
@@ -77,8 +77,8 @@ def main(argv: list[str]) -> int:
             choices += ratios.choices_of_fits(fits)
             shown.update(1)
     if "torchrec" in chosen:
-        pairs += placements.pairs()
-        choices.append(placements.choice())
+        pairs += [*placements.pairs(), *emulated.pairs()]
+        choices += [placements.choice(), *emulated.choices()]
     if given.only in (None, "collectives"):
         found += collectives.found()
     if file is not None:

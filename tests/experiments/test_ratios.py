@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.validation import collectives, placements
+from experiments.validation import collectives, emulated, placements
 from experiments.validation.fit import CHANGES, Fits, Found, Point, Setting
 from experiments.validation.ratios import Choice, Pair, choices_of_fits, line, pairs_of_fits, pairs_of_ratios, picks, summary
 from tests.simulate.clusters import cluster, profile
@@ -131,6 +131,14 @@ def test_the_place_of_a_large_table_is_told_but_for_a_small_cache() -> None:
     ]
     best = placements.choice()
     assert best.right and best.runs == 4
+
+
+def test_pairs_of_the_emulated_network_are_those_that_were_measured() -> None:
+    """Six sharders of two models: each two once, and the one that was slower than told is counted as wrong."""
+    made = emulated.pairs()
+    assert len(made) == 30 and len({pair.what for pair in made}) == 30
+    assert [pair.what for pair in made if not pair.picked_right] == ["emulated network, dlrm: dmt_sptt / torchrec"]
+    assert [(one.runs, one.right) for one in emulated.choices()] == [(6, True), (6, True)]
 
 
 def test_no_pair_has_no_figures() -> None:

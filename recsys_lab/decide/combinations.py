@@ -125,7 +125,10 @@ def _shared(question: Question) -> list[str]:
 
 
 def _composed(question: Question, words: Sequence[str]) -> Experiment:
-    return of_words([*_shared(question), *words], where="decide", needed="one model and one data set are needed")
+    made = of_words([*_shared(question), *words], where="decide", needed="one model and one data set are needed")
+    if made.study is not None:
+        raise UserError("a study asks a question of its own", where="experiment", given=made.choices["experiment"], remedy="drop it")
+    return made
 
 
 def _own_first(default: str, others: Sequence[str]) -> tuple[str, ...]:

@@ -198,9 +198,15 @@ class _Saved:
 
 
 def pieces_of(header: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """By its name in a file, of each piece its key, its offset, and what else `_saved` wants. Raises what it meets in another header."""
-    named = json.loads(header[OLD_PIECES] if OLD_PIECES in header else header[SHARDING])
-    return {name: where if OLD_PIECES in header else {"key": name, "offset": where[OFFSETS]} | where for name, where in named.items()}
+    """By its name in a file, of each piece its key, its offset, and what else `_saved` wants. Raises what it meets in another header.
+
+    The ids of a piece's rows are a tensor of the file, and no piece.
+    """
+    if OLD_PIECES in header:
+        return dict(json.loads(header[OLD_PIECES]))
+    named = json.loads(header[SHARDING])
+    ids = {where.get("rows") for where in named.values()}
+    return {name: {"key": name, "offset": where[OFFSETS]} | where for name, where in named.items() if name not in ids}
 
 
 def _saved(file: Any, name: str, where: Mapping[str, Any]) -> _Saved:

@@ -225,9 +225,10 @@ def test_defaults_are_those_of_the_files() -> None:
     def defaults(kind: Any) -> dict[str, Any]:
         return {field.name: field.default for field in fields(kind) if field.default is not MISSING}
 
+    keys = ("overwrite", "baselines", "start_from", "predictions")
     config = yaml.safe_load((CONF / "config.yaml").read_text())
     common = yaml.safe_load((CONF / "sharder" / "common" / "stores.yaml").read_text())
-    assert defaults(PLAIN[""]) == {key: config[key] for key in ("overwrite", "baselines")} == {"overwrite": False, "baselines": True}
+    assert defaults(PLAIN[""]) == {key: config[key] for key in keys} == {"overwrite": False, "baselines": True} | dict.fromkeys(keys[2:])
     assert defaults(SharderCommon) == common | {"tower_modules": False}
     executor = choice("sharder", "torchrec").executor
     given = {key: value for key, value in executor.items() if key in defaults(ExecutorOptions)}

@@ -66,6 +66,8 @@ def test_every_field_survives(tmp_path: Path) -> None:
         notes=("a note",),
         best_auc={"test": 0.9},
         learnable=False,
+        labelled=False,
+        keep=lambda folder: None,
         row_counts=lambda: [np.ones(1000, np.int64)] * 2,
         hottest_by_law=lambda table, rows: np.arange(rows),
         held_out=held_out,

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.validation.command import summary
-from experiments.validation.fit import Found
+from experiments.validation.fit import Found, Point
 from recsys_lab.cluster import Link
 from recsys_lab.simulate.background import First, at_rest_ms, fitted_in_ms
 from recsys_lab.simulate.collectives import Shape, group_cost
@@ -48,7 +48,7 @@ def test_a_link_carries_others_bytes_where_a_collective_does_not_reach_its_line(
 
 def test_only_times_are_in_the_mean_of_times_and_nothing_is_hidden() -> None:
     def point(published: float, simulated: float, unit: str = "ms", *, bound: bool = False) -> Found:
-        return Found("neo", "made up", published, simulated, simulated, unit, False, bound)
+        return Found(Point("neo", "made up", published, lambda _: simulated, unit, bound=bound), simulated)
 
     made = summary([point(10, 11), point(10, 12), point(2, 1, "times"), point(10, 18, bound=True), point(10, 9, bound=True)])
     assert made["open_mape"] == pytest.approx(15) and made["all_mape"] == pytest.approx((10 + 20 + 50 + 80 + 10) / 5)

@@ -286,7 +286,9 @@ def test_the_record_by_hand() -> None:
     assert record.cost_per_billion_samples == pytest.approx(1e9 / 2048 * ms / 3.6e6 * 4 * 3.0, rel=1e-12)
     assert record.interval_ms is None  # only where it is asked for
     made, work = plan(("row_wise",), 2, 2), workload(512, dense_parameters=1000)
-    assert iteration_ms(lower(made, access(TABLES, LENGTHS), FP32, work), on, profile(), made, work) == pytest.approx(ms, rel=1e-12)
+    assert iteration_ms(lower(made, access(TABLES, LENGTHS), FP32, work), on, profile(), made, work, None, memory) == pytest.approx(
+        ms, rel=1e-12
+    )
     assert record.bytes_per_rank == Spread(max(memory.lasting), sum(memory.lasting) / 4)
     exchanges = [e for e in timeline.events if e.step.is_collective]
     assert record.collectives[0] == Collective("row_wise.input.splits", "all_to_all", "0-3", 96.0, exchanges[0].ms)
@@ -312,7 +314,8 @@ def test_the_trace_by_hand() -> None:
     )
     memory = (MemoryAt(0.5, 10, 2.0, 3.0),)
     trace = trace_json(Timeline("title", events, memory, events[:1]))
-    assert trace["displayTimeUnit"] == "ms" and trace["otherData"] == {"origin": "simulated"}
+    assert trace["displayTimeUnit"] == "ms" and trace["otherData"]["origin"] == "simulated"
+    assert trace["otherData"]["waited_ms"] == {"host_launch": 0.0, "lookup": 1.5, "rows": 1.5, "more": 1.0}
     shown = [(e["name"], e["pid"], e["tid"], e["ts"], e["dur"]) for e in trace["traceEvents"] if e["ph"] == "X"]
     assert shown == [
         ("lookup", 1, 1, 0.0, 1500.0),

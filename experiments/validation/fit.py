@@ -114,7 +114,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Found(Generic[Software]):
-    """A point by the figures on file, and by fits that had nothing of it: by protocol, one of `command.PROTOCOLS`.
+    """A point by the figures on file, and by fits that had nothing of it: by protocol, one of `intervals.PROTOCOLS`.
 
     A point that nothing was fitted to has no prediction; its figures on file are one.
     """

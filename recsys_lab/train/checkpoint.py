@@ -203,10 +203,10 @@ def pieces_of(header: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     The ids of a piece's rows are a tensor of the file, and no piece.
     """
     if OLD_PIECES in header:
-        return dict(json.loads(header[OLD_PIECES]))
+        return dict(json.loads(header[OLD_PIECES]).items())
     named = json.loads(header[SHARDING])
     ids = {where.get("rows") for where in named.values()}
-    return {name: {"key": name, "offset": where[OFFSETS]} | where for name, where in named.items() if name not in ids}
+    return {name: {"key": name, "offset": where[OFFSETS]} | where for name, where in named.items() if name not in ids or "rows" in where}
 
 
 def _saved(file: Any, name: str, where: Mapping[str, Any]) -> _Saved:

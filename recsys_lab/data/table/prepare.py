@@ -207,7 +207,7 @@ def _unlabelled(parts: Mapping[str, Parts], wanted: Wanted) -> str | None:
     if of_test.n_unique() != 1 or of_train.n_unique() < 2:
         return None
     label = of_test[0]
-    if label is not None and float((of_train == label).mean() or 0.0) ** len(of_test) > _LEAST_CHANCE:  # type: ignore[arg-type]
+    if label is not None and float((of_train == label).mean() or 0.0) ** len(of_test) > _LEAST_CHANCE:
         return None
     names = ", ".join(path.name for path, _ in parts["test"])
     return f"{names} has no label in any row" if label is None else f"{names} has {wanted.label}={label} in every row"

@@ -1,4 +1,5 @@
 # Everything runs in .venv, which `make env` builds from requirements/. Nothing else on the machine is touched.
+# The package is importable from there in any folder. By a path (compat): setuptools' finder loses to a folder of the same name.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -16,6 +17,8 @@ help:  ## say what there is to make
 
 env:  ## build .venv from the lock (LOCK=cpu|cuda; otherwise cuda where a GPU answers)
 	@PYTHON='$(PYTHON)' requirements/make_env.sh '$(LOCK)'
+	@test -x .venv/bin/recsys-lab || test ! -f pyproject.toml || \
+	    $(PY) -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --config-settings editable_mode=compat --editable .
 	@$(PY) -m compileall -qq recsys_lab launchers hydra_plugins || true # where PYTHONDONTWRITEBYTECODE is set, each start would compile 300 modules
 
 demo: env  ## plan and simulate MLPerf's DLRM-DCNv2 on 64 H100s, train a small DCN here on generated clicks, and write reports

@@ -21,6 +21,6 @@ COPY --chown=1000 requirements requirements
 RUN PIP_EXTRA_INDEX_URL="$PIP_EXTRA_INDEX_URL" PIP_NO_CACHE_DIR=1 make env LOCK=cpu
 
 COPY --chown=1000 . ./
-RUN mkdir -p runs
+RUN make env && mkdir -p runs
 ENV PATH=/recsys_lab/.venv/bin:$PATH
 CMD ["python", "-m", "recsys_lab", "doctor"]

@@ -20,7 +20,7 @@ COPY --chown=1000 requirements requirements
 RUN PIP_NO_CACHE_DIR=1 make env LOCK=cuda
 
 COPY --chown=1000 . ./
-RUN mkdir -p runs
+RUN make env && mkdir -p runs
 ENV PATH=/recsys_lab/.venv/bin:$PATH \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility

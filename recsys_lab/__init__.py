@@ -5,6 +5,7 @@
     recsys_lab.simulate("model=dcn_mlperf", "data=random", sharder="dmt", cluster="h100x64").iteration_ms
 
 Nothing else is imported until one of these is called: compose, plan, explain, simulate, decide, run, load (recsys_lab/api.py).
+`recsys_lab.torchrec_plans` has what TorchRec's users call (recsys_lab/interop).
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ class _Package(ModuleType):
             return importlib.import_module(f"recsys_lab.{name}")
         if name in FUNCTIONS:
             return getattr(importlib.import_module(FUNCTIONS[name]), name)
+        if name == "torchrec_plans":
+            return importlib.import_module("recsys_lab.interop.torchrec_plans")
         raise AttributeError(f"module 'recsys_lab' has no attribute {name!r}")
 
     def __dir__(self) -> list[str]:

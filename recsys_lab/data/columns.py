@@ -1,11 +1,13 @@
 """Prepared splits: flat binary columns in a folder, memory-mapped. Row-major, so that a row is one read.
 
 labels.bin uint8 [N]; dense.bin float32 [N, K]; ids.bin int32 [N, F]; row_counts.bin int64 [sum of table rows], feature after feature.
+Of a feature f with several ids a row, bag_f.bin has them, int32, row after row, and bag_f_ends.bin where those of each row end, int64 [N].
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,17 +18,49 @@ from recsys_lab.data.text import Columns
 
 
 class ColumnSplit:
-    """A split in a prepared folder, with one id a feature."""
+    """A split in a prepared folder. One id a feature, but for the features `bags`, by their position."""
 
-    def __init__(self, folder: Path, rows: int, dense_features: int, features: int):
+    def __init__(self, folder: Path, rows: int, dense_features: int, features: int, bags: Sequence[int] = ()):
         self.rows = rows
         self._labels = mapped(folder / "labels.bin", np.uint8, (rows,))
         self._dense = mapped(folder / "dense.bin", np.float32, (rows, dense_features)) if dense_features else None
         self._ids = mapped(folder / "ids.bin", np.int32, (rows, features))
+        self._bags = {position: _Bag(folder, position, rows) for position in bags}
 
     def read(self, rows: np.ndarray) -> Rows:
         dense = None if self._dense is None else self._dense.take(rows, axis=0)
-        return one_hot_rows(self._labels.take(rows).astype(np.float32), dense, self._ids.take(rows, axis=0))
+        one_hot = one_hot_rows(self._labels.take(rows).astype(np.float32), dense, self._ids.take(rows, axis=0))
+        if not self._bags:
+            return one_hot
+        lengths, ids = one_hot.lengths, list(one_hot.ids.reshape(-1, len(rows)))
+        for position, bag in self._bags.items():
+            lengths[position], ids[position] = bag.read(rows)
+        return replace(one_hot, ids=np.concatenate(ids))
+
+
+class _Bag:
+    """The ids of a feature that has several a row."""
+
+    def __init__(self, folder: Path, position: int, rows: int):
+        self._ends = mapped(folder / f"bag_{position}_ends.bin", np.int64, (rows,))
+        self._ids = mapped(folder / f"bag_{position}.bin", np.int32, (int(self._ends[-1]) if rows else 0,))
+
+    def read(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Lengths int32 [B] and ids int64 of `rows`."""
+        ends = self._ends.take(rows)
+        starts = np.where(rows > 0, self._ends.take(np.maximum(rows - 1, 0)), 0)
+        lengths = ends - starts
+        at = np.arange(lengths.sum()) + np.repeat(starts - np.concatenate([[0], np.cumsum(lengths)[:-1]]), lengths)
+        return lengths.astype(np.int32), self._ids.take(at).astype(np.int64)
+
+
+def write_bag(folder: Path, position: int, ids: np.ndarray, lengths: np.ndarray, order: np.ndarray) -> None:
+    """The ids of rows, `lengths` [N] of each, in `order` [N]."""
+    starts = np.cumsum(lengths) - lengths
+    moved = lengths[order]
+    at = np.arange(len(ids)) + np.repeat(starts[order] - (np.cumsum(moved) - moved), moved)
+    ids[at].astype(np.int32).tofile(folder / f"bag_{position}.bin")
+    np.cumsum(moved).astype(np.int64).tofile(folder / f"bag_{position}_ends.bin")
 
 
 def write_columns(folder: Path, blocks: Iterator[Columns]) -> int:

@@ -30,6 +30,7 @@ _OTHERS = {
 _MARKS = {b"\xff\xfe\x00\x00": "UTF-32", b"\x00\x00\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 _UTF8_MARK = b"\xef\xbb\xbf"
 _LOOK_BYTES = 4096
+NUL = "byte 0x00"
 
 
 def blocks(
@@ -88,7 +89,7 @@ def _end_of_rows(text: bytes, quoted: bool) -> int:
 def no_text(block: bytes) -> str | None:
     """What makes `block` no text: a byte that is not UTF-8, or NUL. None of text."""
     if b"\0" in block:
-        return "byte 0x00"
+        return NUL
     if not block.isascii():
         try:
             block.decode("utf-8")

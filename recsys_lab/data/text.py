@@ -16,13 +16,14 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from recsys_lab.data.stored_text import BLOCK_BYTES, LONGEST_LINE_BYTES, blocks, no_text
+from recsys_lab.data.stored_text import BLOCK_BYTES, LONGEST_LINE_BYTES, NUL, blocks, no_text
 from recsys_lab.errors import UserError
 
 LOOK_BYTES = 64 << 10
 OnBadLine = Literal["fail", "skip"]
 _UNIT = "\x1f"  # Polars and csv take one character: it stands for two colons
 _MOST_NAMES_SHOWN = 8
+TO_UTF8 = "mend the line; or convert the file, where all of it is Latin-1: iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW"
 _SHOWN = {"\t": "tabs", "::": "two colons", ",": "commas", " ": "blanks", ";": "semicolons", "|": "bars"}
 csv.field_size_limit(LONGEST_LINE_BYTES)
 
@@ -206,7 +207,8 @@ def _by_csv(block: bytes, separator: str | None, text_format: TextFormat) -> tup
         nonlocal taken
         for number, line in enumerate(stored[start:], start):
             if wrong := no_text(line):
-                bad[number] = Complaint("not UTF-8 text", given=wrong, remedy="mend the line" if quoted else Complaint.remedy)
+                remedy = TO_UTF8 if wrong != NUL else "mend the line" if quoted else Complaint.remedy
+                bad[number] = Complaint("not UTF-8 text", given=wrong, remedy=remedy)
                 continue
             taken = number
             yield line.decode().removesuffix("\r").replace("\r", " ") + "\n"

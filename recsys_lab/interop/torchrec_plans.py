@@ -1,6 +1,6 @@
 """Plans of ours for a TorchRec model, and TorchRec's plans in ours: to train with, to read, and to price.
 
-from recsys_lab.interop import torchrec_plans
+from recsys_lab import torchrec_plans
 
 plan = recsys_lab.plan(torchrec_plans.experiment(model, "cluster=h100x64", "sharder=neo_4d")).plan
 DistributedModelParallel(model, plan=torchrec_plans.to_torchrec(plan, model, "cuda"))
@@ -24,7 +24,7 @@ from torchrec.modules.embedding_configs import DataType, EmbeddingConfig
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 
 from recsys_lab import api
-from recsys_lab.data.torchrec_tables import MeanIds, table_file
+from recsys_lab.data.torchrec_tables import MeanIds, name_of, shared_features, table_file
 from recsys_lab.errors import UserError, did_you_mean
 from recsys_lab.executor.torchrec_plan import to_torchrec as of_one_module
 from recsys_lab.experiment import Experiment
@@ -58,6 +58,7 @@ def tables_of(model: nn.Module) -> tuple[Table, ...]:
     [('item', 10000000), ('shop', 5000000)]
     """
     by_name: dict[str, Table] = {}
+    shared = shared_features(config for _, collection in collections_of(model) for config in _configs(collection))
     for path, collection in collections_of(model):
         for config in _configs(collection):
             if config.name in by_name:
@@ -67,7 +68,7 @@ def tables_of(model: nn.Module) -> tuple[Table, ...]:
                 allowed = ", ".join(kind.value for kind in FORMATS)
                 raise UserError("no such format of weights in a plan", where=config.name, given=config.data_type.value, allowed=allowed)
             pooling = "none" if isinstance(config, EmbeddingConfig) else config.pooling.value.lower()
-            names = tuple(config.feature_names)
+            names = tuple(name_of(feature, config, shared) for feature in config.feature_names)
             by_name[config.name] = Table(
                 config.name, config.num_embeddings, config.embedding_dim, names, pooling, FORMATS[config.data_type]
             )
@@ -91,7 +92,8 @@ def to_torchrec(plan: ShardingPlan, model: nn.Module, device: str, kernel: str |
 
     Raises:
         UserError: for a table that the plan lacks or has with another size, and for a scheme that TorchRec has not. On the CPU also for
-            `fused` and for sequences: FBGEMM's kernels compute garbage or crash there (docs/torchrec.md).
+            `fused` and for sequences: FBGEMM's kernels compute garbage or crash there (docs/torchrec.md). On CUDA for shards whose columns
+            are no multiple of 4, as FBGEMM's kernels need.
 
     >>> plan = api.plan(experiment(model, "cluster=h100x8", "sharder=torchrec_row_wise")).plan
     >>> to_torchrec(plan, model, "cuda").plan["tables"]["item"].sharding_type
@@ -121,6 +123,8 @@ def as_placed(plan: ShardingPlan, model: nn.Module, device: str, kernel: str) ->
                 size = f"{config.num_embeddings} x {config.embedding_dim}"
                 raise UserError("the plan is of another size", where=config.name, given=size, allowed=f"{table.rows} x {table.dim}")
             torchrec_json.check_scheme(placement)
+            if device == "cuda":
+                _check_columns(placement)
             placements.append(placement)
         of_module = of_one_module(placements, plan.ranks_per_host, device)
         for sharding in of_module.values():
@@ -128,6 +132,13 @@ def as_placed(plan: ShardingPlan, model: nn.Module, device: str, kernel: str) ->
                 sharding.compute_kernel = kernel
         modules[path] = of_module
     return tr.ShardingPlan(modules)
+
+
+def _check_columns(placement: Placement) -> None:
+    if odd := next((shard.cols for shard in placement.shards if shard.rows and shard.cols % 4), None):
+        where, given = f"table {placement.table}", f"{odd} columns in a shard"
+        remedy = "an embedding_dim that is a multiple of 4, such as 12 for 10; or a sharder that does not cut it by columns there"
+        raise UserError("FBGEMM's kernels for CUDA read four columns at a time", where=where, given=given, remedy=remedy)
 
 
 def from_torchrec(plan: tr.ShardingPlan, model: nn.Module, hosts: int, ranks_per_host: int) -> ShardingPlan:
@@ -211,7 +222,8 @@ def experiment(model: nn.Module, *overrides: str, mean_ids: MeanIds = 1.0) -> Ex
             raise UserError(
                 "no such feature", where="mean_ids", given=name, allowed=", ".join(features), remedy=did_you_mean(name, features)
             )
-    lines = [table_file(collection, mean_ids).splitlines() for collection in bags]
+    shared = shared_features(config for collection in bags for config in collection.embedding_bag_configs())
+    lines = [table_file(collection, mean_ids, shared).splitlines() for collection in bags]
     text = "\n".join([lines[0][0], *(line for file in lines for line in file[1:])]) + "\n"
     file = Path(tempfile.gettempdir(), f"recsys_lab_tables_{hashlib.sha256(text.encode()).hexdigest()[:16]}.csv")
     file.write_text(text, encoding="utf-8")

@@ -232,7 +232,7 @@ def test_a_name_that_no_report_can_show_is_refused(places: dict[str, Place], nam
     message = place.refused()
     assert "the name is not UTF-8, or has control characters in it" in message and "rename" in message
     (place.root / "good.csv").write_bytes(place.kind.good)
-    assert "several files it could be" in place.refused()
+    assert "rename the file or the folder" in place.refused()
 
 
 CRITEO_BAD = (

@@ -18,6 +18,7 @@ from recsys_lab.data.table import open_table
 from recsys_lab.data.table.column_checks import ColumnChecks, notes
 from recsys_lab.data.table.files import first_rows
 from recsys_lab.data.table.header import table_format
+from recsys_lab.data.table.source import source_of
 from recsys_lab.data.text import Reading, read_text
 from recsys_lab.errors import UserError
 from tests.data.helpers import write
@@ -150,7 +151,7 @@ def test_the_name_of_a_column_is_no_pattern(tmp_path: Path, kind: str, name: str
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_the_first_rows_end_where_those_that_are_read_end(tmp_path: Path, sign: str, end: str) -> None:
     (tmp_path / "a.csv").write_bytes(end.join(["label,price,user", f"1,0.5,a{sign}b", "0,1.5,c", ""]).encode())
-    assert first_rows(tmp_path / "a.csv", 9)["price"].to_list() == ["0.5", "1.5"]
+    assert first_rows(source_of(tmp_path / "a.csv"), 9)["price"].to_list() == ["0.5", "1.5"]
 
 
 @pytest.mark.parametrize("name", ["seen", "value", "place"])
@@ -289,9 +290,9 @@ def test_a_table_of_numbers_alone_is_told_how_to_name_a_category(tmp_path: Path)
 
 def test_the_remedy_is_a_key_that_can_be_given() -> None:
     found = {"ids": ["row id", "key"], "dates": ["hour"]}
-    assert notes(found, (), ["old"])[0].endswith("""; without them: 'data.drop=[old,"row id",key]'""")
-    assert notes(found, ["row id", "key"], [])[0].endswith("; without them: take them out of data.dense and data.categorical")
-    assert "without" not in notes({"dates": ["hour"]}, (), [])[0] and notes({}, (), []) == []
+    assert notes(found, {}, (), ["old"])[0].endswith("""; without them: 'data.drop=[old,"row id",key]'""")
+    assert notes(found, {}, ["row id", "key"], [])[0].endswith("; without them: take them out of data.dense and data.categorical")
+    assert "without" not in notes({"dates": ["hour"]}, {}, (), [])[0] and notes({}, {}, (), []) == []
 
 
 @pytest.mark.parametrize(

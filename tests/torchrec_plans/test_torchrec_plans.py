@@ -31,9 +31,16 @@ from recsys_lab.tables import AccessStatistics, Table, power_law_access
 from tests.executor.sharded import FP32, small_cluster, statistics, workload
 from tests.ranks import run_ranks
 
-FEATURES = {"user": (40, 8, ["user"]), "item": (30, 8, ["clicked", "bought"]), "country": (5, 8, ["country"])}
-KEYS = [name for _, _, names in FEATURES.values() for name in names]
-SCHEMES = {"user": "row_wise", "item": "column_wise", "country": "data_parallel"}
+#: Two tables look `clicked` up, as wide and deep models do.
+FEATURES = {
+    "user": (40, 8, ["user"]),
+    "item": (30, 8, ["clicked", "bought"]),
+    "country": (5, 8, ["country"]),
+    "wide": (30, 4, ["clicked"]),
+}
+KEYS = list(dict.fromkeys(name for _, _, names in FEATURES.values() for name in names))
+WIDTH = sum(dim * len(names) for _, dim, names in FEATURES.values())
+SCHEMES = {"user": "row_wise", "item": "column_wise", "country": "data_parallel", "wide": "table_wise"}
 ROWS, STEPS, LR = 4, 50, 0.1
 
 register()
@@ -49,7 +56,7 @@ class Clicks(nn.Module):
             for name, (rows, dim, names) in FEATURES.items()
         ]
         self.sparse = EmbeddingBagCollection(tables, device=torch.device(device))
-        self.over = nn.Linear(8 * len(KEYS), 1, device=device)
+        self.over = nn.Linear(WIDTH, 1, device=device)
 
     def first_values(self) -> dict[str, torch.Tensor]:
         """The same in every process."""
@@ -58,7 +65,7 @@ class Clicks(nn.Module):
 
     def forward(self, ids: KeyedJaggedTensor) -> torch.Tensor:
         actual = self.sparse(ids)
-        return self.over(torch.cat([actual[key] for key in KEYS], dim=1)).squeeze(1)
+        return self.over(torch.cat([actual[key] for key in sorted(actual.keys())], dim=1)).squeeze(1)
 
 
 def batch(step: int, ranks: range, world: int) -> tuple[KeyedJaggedTensor, torch.Tensor]:
@@ -163,7 +170,7 @@ def test_a_users_model_trains_under_our_plan_as_it_does_unsharded() -> None:
 
     plan = made_plan(2, 2)
     access = AccessStatistics({t.name: power_law_access(t.name, t.rows, 2.0 * len(t.features), 1.0) for t in plan.tables})
-    steps = lower(plan, access, FP32, replace(workload(batch_size=ROWS), dense_parameters=8 * len(KEYS) + 1))
+    steps = lower(plan, access, FP32, replace(workload(batch_size=ROWS), dense_parameters=WIDTH + 1))
     for rank, (_, _, sent) in enumerate(ranks):
         assert sorted(sent) == sorted(steps.collectives_of(rank))
 
@@ -232,6 +239,23 @@ def test_a_mistake_is_one_line(call, says: str) -> None:
     with pytest.raises(UserError, match=says) as error:
         call()
     assert "\n" not in str(error.value)
+
+
+def test_a_feature_of_two_tables_is_one_of_each() -> None:
+    by_name = {table.name: table.features for table in torchrec_plans.tables_of(Clicks("meta"))}
+    assert by_name == {"user": ("user",), "item": ("clicked@item", "bought"), "country": ("country",), "wide": ("clicked@wide",)}
+    priced = torchrec_plans.compared(
+        Clicks("meta"), {"ours": "torchrec_row_wise"}, "cluster=h100x8", "model=tables_concat", mean_ids={"clicked": 3.0}
+    )
+    assert priced["iteration_ms"]["ours"] > 0
+
+
+def test_columns_that_the_gpus_kernels_refuse_are_refused() -> None:
+    wide = EmbeddingBagCollection([EmbeddingBagConfig(5_000_000, 10, name="item", feature_names=["item"])], device=torch.device("meta"))
+    plan = api.plan(torchrec_plans.experiment(wide, "cluster=h100x8", "sharder=neo_4d")).plan
+    with pytest.raises(UserError, match="table item: FBGEMM's kernels for CUDA read four columns at a time; given .* columns in a shard"):
+        torchrec_plans.to_torchrec(plan, wide, "cuda")
+    assert torchrec_plans.to_torchrec(plan, wide, "cpu").plan
 
 
 INT8 = EmbeddingBagConfig(name="t", num_embeddings=9, embedding_dim=8, feature_names=["f"], data_type=DataType.INT8)

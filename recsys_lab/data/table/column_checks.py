@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,16 +11,17 @@ import numpy as np
 import polars as pl
 
 from recsys_lab.base.files import pasted_list
-from recsys_lab.data.table.encode import DECIMAL_COMMA
+from recsys_lab.data.table.encode import DECIMAL_COMMA, JSON, THREE_DIGITS, WRITTEN_OUT, bags
 
 #: A date, as 2014-10-21, 20141021 or 21.10.2014, also with a time, or with its hour as YYMMDDHH or YYYYMMDDHH; minutes may follow.
 _MONTH_AND_DAY = r"(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])"
 _WRITTEN = rf"(?:(?:\d{{4}}-|(?:19|20)\d\d){_MONTH_AND_DAY}|\d{{1,2}}[./]\d{{1,2}}[./]\d{{4}})(?:[T ]\d.*)?"
 _DATE = rf"^(?:{_WRITTEN}|(?:19|20)?\d{{2}}{_MONTH_AND_DAY}(?:[01]\d|2[0-3])(?:[0-5]\d){{0,2}})$"
-#: Several values in a cell.
-_LIST = r"^[^|]+(?:\|[^|]+)+$"
+#: Signs that separate several values in a cell, and JSON's arrays. Words have blanks and commas as well.
+_LISTS = {"|": r"^[^|]+(?:\|[^|]+)+$", "^": r"^[^\^]+(?:\^[^\^]+)+$", ";": r"^[^;]+(?:;[^;]+)+$", JSON: r"^\[.*,.*\]$"}
+_LISTS_OR_WORDS = {",": r"^[^,]+(?:,[^,]+)+$", " ": r"^[^ ]+(?: +[^ ]+)+$"}
 #: From this share of its cells on, a column is one of lists.
-_LISTS = 0.2
+_LEAST_LISTS = 0.2
 #: Seconds or milliseconds since 1970, of the years 1995 to 2036. Ids can look so too: the column's name must speak of time.
 _UNIX_TIME = r"^(?:[89]\d{8}|1\d{9}|20\d{8})(?:\d{3})?$"
 _NAMES_TIME = re.compile(r"time|date|epoch|(?:^|_)(?:ts|at)$", re.IGNORECASE)
@@ -52,14 +54,24 @@ _REPORTS = {
         "look like numbers with a decimal comma, write them with a point",
         False,
     ),
+    "thousands": (
+        "looks like numbers with a comma before three digits, take it out where 5,690 is 5690 and write a point where it is 5.69",
+        "look like numbers with a comma before three digits, take it out where 5,690 is 5690 and write a point where it is 5.69",
+        False,
+    ),
+    "written_out": (
+        "looks like numbers with signs of money, shares or thousands, write 5690.5 for 5.690,50 or $5,690.50",
+        "look like numbers with signs of money, shares or thousands, write 5690.5 for 5.690,50 or $5,690.50",
+        False,
+    ),
     "mixed": (
         "has numbers beside a word, leave the cell empty where a number is missing",
         "have numbers beside a word, leave the cell empty where a number is missing",
         False,
     ),
     "lists": (
-        "has several values in a cell (a|b), each combination counts as one value",
-        "have several values in a cell (a|b), each combination counts as one value",
+        "has several values in a cell, each combination counts as one value",
+        "have several values in a cell, each combination counts as one value",
         False,
     ),
     "rounded": (
@@ -76,6 +88,7 @@ class ColumnChecks:
     """Names of columns by what is odd about them."""
 
     columns: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in _REPORTS})
+    separators: dict[str, str] = field(default_factory=dict)
 
     def look(self, name: str, column: pl.Series, labels: np.ndarray, *, number: bool = False) -> None:
         """Takes note of the column `name`, as text, of all rows. `number`: it is read as one, so its values may all differ."""
@@ -83,6 +96,8 @@ class ColumnChecks:
         kind = _kind(column.replace("", None), labels, number, dates)
         if kind is not None:
             self.columns[kind].append(name)
+        if kind == "lists":
+            self.separators[name] = list_separator(column.replace("", None).drop_nulls()) or ""
 
     def look_for_rounded(self, name: str, cells: pl.Series) -> None:
         """Takes note of the column `name`, as text, if it has whole numbers above 2^53 that a float has rounded."""
@@ -114,14 +129,33 @@ def _kind(cells: pl.Series, labels: np.ndarray, number: bool, dates: str) -> str
     if len(values) >= _LEAST_DATES and values.str.contains(dates).all():
         return "dates"
     if len(values) >= _LEAST_DATES and values.str.contains(DECIMAL_COMMA).all():
-        return "commas"
+        return "thousands" if values.str.contains(THREE_DIGITS).all() else "commas"
+    if (
+        len(values) >= _LEAST_DATES
+        and values.str.contains(f"{WRITTEN_OUT}|^-?[\\d.,]*\\d$").all()
+        and values.str.contains(WRITTEN_OUT).any()
+    ):
+        return "written_out"
     if _is_mixed(values):
         return "mixed"
-    if known.str.contains(_LIST).sum() >= _LISTS * len(known):
+    if list_separator(known) is not None:
         return "lists"
     if len(values) == len(cells):
         return "ids"
     return "nearly_ids" if len(values) >= _NEARLY * len(known) and 2 * len(known) >= len(cells) and len(values) > 2 else None
+
+
+def list_separator(known: pl.Series) -> str | None:
+    """What separates the values in the cells of a column without missing ones; None where a cell is one value.
+
+    Blanks and commas separate values only where few values make many cells. Names and sentences do not.
+    """
+    for separator, pattern in (_LISTS | _LISTS_OR_WORDS).items():
+        if known.str.contains(pattern).sum() < _LEAST_LISTS * len(known):
+            continue
+        if separator in _LISTS or 2 * bags(known, separator)[0].n_unique() <= known.n_unique():
+            return separator
+    return None
 
 
 def _is_mixed(values: pl.Series) -> bool:
@@ -146,8 +180,9 @@ def _tells(cells: pl.Series, labels: np.ndarray) -> str | None:
     return "leaks" if (missing == (labels == 0)).all() or (missing == (labels == 1)).all() else None
 
 
-def notes(columns: Mapping[str, Sequence[str]], named: Collection[str], dropped: Sequence[str]) -> list[str]:
+def notes(columns: Mapping[str, Sequence[str]], separators: Mapping[str, str], named: Collection[str], dropped: Sequence[str]) -> list[str]:
     """One line, or none, of what the checks found, by kind. `named`: columns that the config names, which `data.drop` cannot have."""
+    lists = ", ".join(f'{name}: "{separator}"' for name, separator in separators.items())
     reports = [f"{', '.join(own)} {_REPORTS[kind][len(own) > 1]}" for kind, own in columns.items() if own]
     if not reports:
         return []
@@ -155,4 +190,6 @@ def notes(columns: Mapping[str, Sequence[str]], named: Collection[str], dropped:
     unnamed = [name for name in useless if name not in named]
     remedies = [pasted_list("data.drop", [*dropped, *unnamed])] if unnamed else []
     remedies += ["take them out of data.dense and data.categorical"] if len(unnamed) < len(useless) else []
-    return [f"check these columns: {'; '.join(reports)}" + (f"; without them: {', '.join(remedies)}" if remedies else "")]
+    without = f"; without them: {', '.join(remedies)}" if remedies else ""
+    as_lists = f"; as lists: {shlex.quote(f'data.lists={{{lists}}}')}" if lists else ""
+    return [f"check these columns: {'; '.join(reports)}{without}{as_lists}"]

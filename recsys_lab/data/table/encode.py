@@ -20,6 +20,17 @@ GREATEST = float(np.finfo(np.float32).max)
 FARTHEST = 1e9
 #: 3,5 for 3.5.
 DECIMAL_COMMA = r"^-?\d*,\d+$"
+#: 5,690 for 5690, or for 5.69: where every cell is so, nobody can tell.
+THREE_DIGITS = r"^-?\d{1,3}(?:,\d{3})+$"
+#: Of money and of shares, as people write them beside a number.
+SIGNS = r"[$€£¥₹%]"
+#: A number with such a sign, or with signs between its thousands.
+WRITTEN_OUT = rf"^\s*(?:{SIGNS}\s*-?[\d.,]*\d|-?[\d.,]*\d\s*{SIGNS}|-?\d{{1,3}}(?:\.\d{{3}})+,\d*|-?\d{{1,3}}(?:,\d{{3}})+\.\d*)\s*$"
+#: Between the values of a Parquet list, once it is text.
+LIST_SEPARATOR = "\x1f"
+#: Says of a column of lists that its cells are JSON.
+JSON = "json"
+POOLINGS = ("sum", "mean")
 MISSING, RARE = 0, 1  # rows of every vocabulary's table; hashed tables have the first alone
 _TRUTHS = {"1": 1, "0": 0, "1.0": 1, "0.0": 0, "true": 1, "false": 0}
 _SPELLED = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
@@ -40,6 +51,24 @@ def categories(column: pl.Series) -> pl.Series:
     if cells.str.contains(".", literal=True).any():
         cells = cells.str.replace(r"^(-?\d+)\.0*$", "${1}").replace("-0", "0")
     return cells
+
+
+def bags(column: pl.Series, separator: str) -> tuple[pl.Series, np.ndarray]:
+    """The values of all cells, one after the other, and how many each cell has, int64 [N].
+
+    `separator` stands between them, JSON means JSON's arrays. Blanks around a value and empty ones are no values. A cell without a value
+    has one, None.
+    """
+    if separator == JSON:
+        lists = column.str.extract_all(r"\"(?:[^\"\\\\]|\\\\.)*\"|'[^']*'|[^\[\],\s\"'][^\[\],]*")
+        values = lists.list.eval(pl.element().str.strip_chars().str.strip_chars("\"'"))
+        values = values.list.eval(pl.element().filter(pl.element() != "null"))
+    else:
+        values = column.str.split(separator).list.eval(pl.element().str.strip_chars())
+    values = values.list.eval(pl.element().filter(pl.element() != ""))
+    lengths = values.list.len().fill_null(0).to_numpy().astype(np.int64)
+    one_or_more = values.to_frame("cell").select(pl.when(pl.col("cell").list.len() > 0).then("cell")).to_series()
+    return categories(one_or_more.explode().rename(column.name)), np.maximum(lengths, 1)
 
 
 def labels(column: pl.Series, where: Where) -> np.ndarray:
@@ -74,7 +103,7 @@ def numbers(
     ):
         if bad.any():
             row = int(bad.arg_max() or 0)
-            remedy = "write a point for the comma" if re.fullmatch(DECIMAL_COMMA, cells[row] or "") else remedy
+            remedy = _as_written(cells, cells[row] or "") or remedy
             raise UserError(f"{column.name} {what}", where=where(row), given=shorten(str(column[row])), remedy=remedy)
     values = parsed.fill_null(np.nan).to_numpy().astype(np.float64)
     if scale == "log":
@@ -90,6 +119,22 @@ def numbers(
             f"{column.name} is too far off to train on", where=where(row), given=given, allowed=f"{FARTHEST:,.0f}", remedy=remedy
         )
     return scaled.astype(np.float32), (mean, spread)
+
+
+def _as_written(cells: pl.Series, cell: str) -> str | None:
+    """What to do with a number that is written out for people. Three digits after each may be a fraction or a thousand."""
+    if sign := re.search(SIGNS, cell):
+        return f"take {sign[0]} out of the column"
+    if re.fullmatch(r"-?\d{1,3}(?:\.\d{3})+(?:,\d*)?", cell):
+        return "take the points out, and write a point for the comma"
+    if re.fullmatch(r"-?\d{1,3}(?:,\d{3})+\.\d*", cell):
+        return "take the commas out"
+    if not re.fullmatch(DECIMAL_COMMA, cell):
+        return None
+    if cells.drop_nulls().filter(cells.drop_nulls().str.contains(",", literal=True)).str.contains(THREE_DIGITS).all():
+        whole, point = cell.replace(",", ""), cell.replace(",", ".", 1)
+        return f"take the comma out where {cell} is {whole}, write a point where it is {point}"
+    return "write a point for the comma"
 
 
 def _mean_and_spread(values: np.ndarray) -> tuple[float, float]:

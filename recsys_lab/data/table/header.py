@@ -10,30 +10,50 @@ from pathlib import Path
 
 import polars as pl
 
-from recsys_lab.data.text import LOOK_BYTES, Reading, TextFormat, first_lines, read_text, shorten
+from recsys_lab.data.text import Reading, TextFormat, first_lines, read_text, shorten
 from recsys_lab.errors import UserError
 
-NO_HEADER = "if its first line is a row, put a line with the names of the columns before it"
-SEPARATORS = (",", "\t", ";", "|")
+NO_HEADER = "if its first line is a row, name the columns: data.columns=[...]"
+SEPARATORS = (",", "\t", ";", "|", "\x01")
+#: Of a thousand rows that are wide.
+_LOOK_BYTES = 1 << 20
+#: Taken where none of the others stands in the first line.
+_RARE_SEPARATORS = ("::", " ")
 
 
-def table_format(path: Path) -> TextFormat:
-    """How the rows of `path` are written. UserError for an empty file, and for names that no column can have."""
-    header = next(iter(first_lines(path, 1)), None)
-    if header is None:
+def table_format(path: Path, names: Sequence[str] | None = None) -> TextFormat:
+    """How the rows of `path` are written. `names`: of its columns, where it has no header.
+
+    UserError for an empty file, for names that no column can have, and for another number of names than the first row has fields.
+    """
+    first = next(iter(first_lines(path, 1)), None)
+    if first is None:
         raise UserError("the file is empty", where=path, allowed="a header and a row or more")
-    separator = max(SEPARATORS, key=header.count)
+    separator = max(SEPARATORS, key=first.count)
+    if separator not in first:
+        separator = next((rare for rare in _RARE_SEPARATORS if rare in first.strip()), separator)
+    fields = _fields(first, separator, path)
+    if names is None:
+        return TextFormat(checked_names(fields, f"{path}:1"), separator, first, quoted=len(separator) == 1 and separator != " ")
+    if len(names) != len(fields):
+        given, allowed = f"{len(names)} names", f"{len(fields)}, one for each field of its first line: {shorten(first)}"
+        raise UserError("not a name a column", where="data.columns", given=given, allowed=allowed)
+    return TextFormat(checked_names(names, "data.columns"), separator, quoted=len(separator) == 1 and separator != " ")
+
+
+def _fields(line: str, separator: str, path: Path) -> list[str]:
+    if separator in _RARE_SEPARATORS:
+        return [field.strip(' \t"') for field in (line.split() if separator == " " else line.split(separator))]
     try:
-        names = next(csv.reader([header], delimiter=separator, strict=True), [])
+        return [field.strip(" \t") for field in next(csv.reader([line], delimiter=separator, strict=True), [])]
     except csv.Error as error:
-        raise UserError(f"not a header ({error})", where=f"{path}:1", given=shorten(header), remedy="mend its quotes") from None
-    return TextFormat(checked_names([name.strip(" \t") for name in names], f"{path}:1"), separator, header, quoted=True)
+        raise UserError(f"not a header ({error})", where=f"{path}:1", given=shorten(line), remedy="mend its quotes") from None
 
 
-def first_rows(path: Path, rows: int) -> pl.DataFrame:
+def first_rows(path: Path, rows: int, names: Sequence[str] | None = None) -> pl.DataFrame:
     """At most the first `rows` rows, every column as text. UserError, with its line, for a bad one."""
-    text_format = table_format(path)
-    frame = next(read_text(path, text_format, "fail", Reading(), LOOK_BYTES), None)
+    text_format = table_format(path, names)
+    frame = next(read_text(path, text_format, "fail", Reading(), _LOOK_BYTES), None)
     return pl.DataFrame(schema=dict.fromkeys(text_format.names, pl.String)) if frame is None else frame.head(rows)
 
 

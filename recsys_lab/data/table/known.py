@@ -20,7 +20,11 @@ META_FILE, VALUES_FILE, COUNTS_FILE = "vocabulary.json", "vocabulary.parquet", "
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is made of the columns. `split_column` empty: rows of a single file are divided by the shares."""
+    """What is made of the columns. `split_column` empty: rows of a single file are divided by the shares.
+
+    `counts`: the dense columns of which the logarithm is read under any `dense_scale`. `lists`: columns with several values a cell, and
+    what separates these.
+    """
 
     label: str
     dense: tuple[str, ...]
@@ -33,6 +37,12 @@ class Wanted:
     min_count: int
     rows_per_table: int
     dense_scale: str
+    counts: tuple[str, ...] = ()
+    lists: tuple[tuple[str, str], ...] = ()
+    pooling: str = "sum"
+
+    def scale_of(self, column: str) -> str:
+        return "log" if column in self.counts else self.dense_scale
 
 
 @dataclass(frozen=True)
@@ -66,7 +76,7 @@ def kept(text: str) -> Known:
     folder = path_of(text, "data.vocabulary")
     known = read_json(folder / META_FILE, "name the vocabulary of a run: start_from=RUN_FOLDER")
     try:
-        wanted: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in known["wanted"].items()}
+        wanted: dict[str, Any] = {key: _as_tuple(value) for key, value in known["wanted"].items()}
         scaling = {name: (float(mean), float(spread)) for name, (mean, spread) in known["scaling"].items()}
         values = (folder / VALUES_FILE).read_bytes() if wanted["ids"] == "vocabulary" else b""
         fingerprint = digest([known, hashlib.sha256(values).hexdigest()])
@@ -75,3 +85,8 @@ def kept(text: str) -> Known:
         raise UserError(
             f"no vocabulary that can be read ({type(error).__name__})", where=folder, remedy="copy the whole run folder"
         ) from None
+
+
+def _as_tuple(value: Any) -> Any:
+    """JSON's lists as they were before, tuples."""
+    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value

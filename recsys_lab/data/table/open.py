@@ -8,11 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import polars as pl
 from annotated_types import Interval
 from pydantic import Strict
 
-from recsys_lab.base.files import pasted_list
 from recsys_lab.base.ranges import Count, OneOf, ShareBelowOne
 from recsys_lab.data.cache import HashedRows, cache_folder, digest
 from recsys_lab.data.columns import ColumnSplit, read_row_counts
@@ -21,14 +19,17 @@ from recsys_lab.data.protocol import Feature, Split
 from recsys_lab.data.sources import Splits, as_splits, check_root
 from recsys_lab.data.table import files
 from recsys_lab.data.table.column_checks import notes
-from recsys_lab.data.table.encode import SCALES
+from recsys_lab.data.table.encode import LIST_SEPARATOR, POOLINGS, SCALES
+from recsys_lab.data.table.guess import Columns, checked, guessed
 from recsys_lab.data.table.known import Known, Wanted, keep, kept
 from recsys_lab.data.table.prepare import SPLITS, feature_names, prepared_table
-from recsys_lab.errors import UserError
+from recsys_lab.data.table.source import Source
+from recsys_lab.errors import UserError, did_you_mean
 from recsys_lab.tables import AccessStatistics
 
 ENCODINGS, HELD_OUT = ("vocabulary", "hashing"), ("last", "random")
 _LOOK_ROWS = 1000
+TO_PREDICT = "python run.py start_from=RUN mode=predict data.splits.test=FILE predictions=FILE.parquet"
 
 
 def open_table(
@@ -42,9 +43,12 @@ def open_table(
     test_share: ShareBelowOne,
     held_out: Annotated[str, OneOf(HELD_OUT)],
     label: str,
+    columns: list[str] | None = None,
     dense: list[str] | None,
     categorical: list[str] | None,
     drop: list[str] | None = None,
+    lists: dict[str, str] | None = None,
+    lists_pooling: Annotated[str, OneOf(POOLINGS)] = "sum",
     dense_scale: Annotated[str, OneOf(SCALES)],
     ids: Annotated[str, OneOf(ENCODINGS)],
     min_count: Count,
@@ -53,59 +57,84 @@ def open_table(
     vocabulary: str | None = None,
     only_test: bool = False,
 ) -> OpenDataSet:
-    """CSV, TSV or Parquet in `root`, a row a sample, columns by name. Text also as .gz.
+    """CSV, TSV or Parquet in `root`, a row a sample, columns by name. Text also as .gz. A table is a file, or a folder of part files.
 
-    There is a file for each split (train.*, valid.*, test.*, or `splits`), or one file (`file`, or the only one) whose rows are divided.
-    They are divided by the words in `split_column`, or by shares. Then the `held_out` rows are the last or random ones. With `dense` and
-    `categorical` null, columns whose first rows are numbers, not all whole, are dense. The others are categorical, less those in `drop`.
+    There is a table for each split (train.*, valid.*, test.*, or `splits`), or one (`file`, or the only one) whose rows are divided.
+    They are divided by the words in `split_column`, or by shares. Then the `held_out` rows are the last or random ones. `columns` are the
+    names of columns where files have no header. With `dense` and `categorical` null, columns whose first rows are numbers, not all whole,
+    are dense, and whole ones that reach far, by their logarithm. The others are categorical, less those in `drop`.
+    `lists`: what separates the values in cells of these columns (json: JSON's arrays). Their vectors are pooled as `lists_pooling` says.
     `wanted` is ignored: the data decide the tables. With `vocabulary`, a run's, columns, rows of values and scaling are that run's. With
     `only_test` as well, no other split is read, and the test split needs no labels. Raises UserError for a missing file or column, a label
     other than 0 and 1, a dense value that is no number.
     """
     known = None if vocabulary is None else kept(vocabulary)
     if only_test:
-        return _later_rows(files.test_file(root, as_splits(splits)), known, cache_folder(cache))
+        return _later_rows(files.test_file(root, as_splits(splits), columns), known, cache_folder(cache))
     if validation_share + test_share >= 1:
         given = f"{validation_share} and test_share {test_share}"
         raise UserError("nothing is left to train", where="data.validation_share", given=given, allowed="together below 1")
     folder_of_files, named = check_root(root), as_splits(splits)
-    paths = files.split_files(folder_of_files, named, file)
-    passed_over = {} if file is not None else files.passed_over(folder_of_files, named, paths)
-    if split_column and len(paths) > 1:
+    sources = files.split_files(folder_of_files, named, file, columns)
+    passed_over = {} if file is not None else files.passed_over(folder_of_files, named, sources)
+    unlabelled = _unlabelled(sources, label, named)
+    sources = {split: source for split, source in sources.items() if split != "test" or unlabelled is None}
+    if split_column and len(sources) > 1:
         remedy = "or name one: data.file=FILE"
         raise UserError("the files are the splits already", where="data.split_column", given=split_column, remedy=remedy)
-    dropped = _dropped(paths["train"], drop or [], {label, split_column}, [*(dense or []), *(categorical or [])])
+    train = sources["train"]
+    dropped = _dropped(train, drop or [], {label, split_column}, [*(dense or []), *(categorical or [])])
     if known is not None:
         dense, categorical = list(known.wanted.dense), list(known.wanted.categorical)
         ids, rows_per_table, dense_scale = known.wanted.ids, known.wanted.rows_per_table, known.wanted.dense_scale
-    taken = _columns(paths["train"], {label, split_column}, dense, categorical, dropped)
-    table = Wanted(label, *taken, split_column or "", validation_share, test_share, held_out, ids, min_count, rows_per_table, dense_scale)
+    taken = _columns(train, {label, split_column}, dense, categorical, dropped)
+    counts, in_lists, pooling = taken.counts, _lists(train, lists or {}, taken), lists_pooling
+    if known is not None:
+        counts, in_lists, pooling = known.wanted.counts, known.wanted.lists, known.wanted.pooling
+    how = (split_column or "", validation_share, test_share, held_out, ids, min_count, rows_per_table, dense_scale)
+    table = Wanted(label, taken.dense, taken.categorical, *how, counts, in_lists, pooling)
     names = feature_names(table.categorical)
     own = {label, *([split_column] if split_column else []), *(dense or ()), *(categorical or ())}
-    folder, meta = prepared_table(paths, table, cache_folder(cache), own, drop or (), known)
+    folder, meta = prepared_table(sources, table, cache_folder(cache), own, drop or (), known)
     noted = (
-        *_notes(table, dense, categorical, paths, passed_over),
-        *notes(meta["column_checks"], {*(dense or ()), *(categorical or ())}, drop or ()),
+        *_notes(table, dense, categorical, sources, passed_over, unlabelled or meta["unlabelled"]),
+        *notes(meta["column_checks"], meta["separators"], {*(dense or ()), *(categorical or ())}, drop or ()),
     )
     return _opened(folder, meta, table, names, noted)
 
 
-def _later_rows(path: Path, known: Known | None, cache: Path) -> OpenDataSet:
-    """The rows of `path` as the test split, for a model that knows values. Labels where it has a column of them."""
+def _unlabelled(sources: Mapping[str, Source], label: str, splits: Splits) -> str | None:
+    """Why the test file is for predictions alone: it has no labels. None where it has. UserError where the config names it."""
+    if (
+        not {"train", "test"} <= set(sources)
+        or label in files.columns_of(sources["test"])
+        or label not in files.columns_of(sources["train"])
+    ):
+        return None
+    why = f"{sources['test'].name} has no column '{label}'"
+    if splits.test:
+        raise UserError("labels are needed", where="data.splits.test", given=why, remedy=f"name another file; {TO_PREDICT}")
+    return why
+
+
+def _later_rows(source: Source, known: Known | None, cache: Path) -> OpenDataSet:
+    """The rows of `source` as the test split, for a model that knows values. Labels where it has a column of them."""
     if known is None:
         remedy = "start from a run that trained on data=table: start_from=RUN_FOLDER"
         raise UserError("rows of values are needed", where="data.vocabulary", given="null", remedy=remedy)
-    labelled = known.wanted.label in files.columns_of(path)
+    labelled = known.wanted.label in files.columns_of(source)
     table = replace(known.wanted, label=known.wanted.label if labelled else "", split_column="")
-    folder, meta = prepared_table({"test": path}, table, cache, (), (), known)
+    folder, meta = prepared_table({"test": source}, table, cache, (), (), known)
     rows = meta["rows"]["test"]
     counts = ", ".join(f"{name} {count:,}" for name, count in meta["unknown"].items() if count)
-    note = f"values of {path.name} that training did not know, or hardly: {counts or 'none'}; of {rows:,} rows"
+    note = f"values of {source.name} that training did not know, or hardly: {counts or 'none'}; of {rows:,} rows"
     return _opened(folder, meta, table, feature_names(table.categorical), (note,) if meta["unknown"] else ())
 
 
 def _opened(folder: Path, meta: dict, table: Wanted, names: Sequence[str], noted: tuple[str, ...]) -> OpenDataSet:
-    whole = ColumnSplit(folder, sum(meta["rows"].values()), len(table.dense), len(names))
+    bags = [position for position, column in enumerate(table.categorical) if column in dict(table.lists)]
+    whole = ColumnSplit(folder, sum(meta["rows"].values()), len(table.dense), len(names), bags)
+    access = AccessStatistics.from_json(meta["access"])
     opened: dict[str, Split] = {}
     first = 0
     for split in SPLITS:
@@ -113,10 +142,13 @@ def _opened(folder: Path, meta: dict, table: Wanted, names: Sequence[str], noted
             opened[split] = PartOfSplit(whole, first, meta["rows"][split])
         first += meta["rows"][split]
     return OpenDataSet(
-        tuple(Feature(name, rows) for name, rows in zip(names, meta["table_rows"])),
+        tuple(
+            Feature(name, rows, access[name].mean_length, table.pooling) if position in bags else Feature(name, rows)
+            for position, (name, rows) in enumerate(zip(names, meta["table_rows"]))
+        ),
         len(table.dense),
         opened,
-        AccessStatistics.from_json(meta["access"]),
+        access,
         digest(["table", meta["fingerprint"]]),
         noted,
         row_counts=lambda: read_row_counts(folder, meta["table_rows"]),
@@ -126,10 +158,10 @@ def _opened(folder: Path, meta: dict, table: Wanted, names: Sequence[str], noted
     )
 
 
-def _dropped(path: Path, drop: Sequence[str], own: set[str | None], named: Sequence[str]) -> frozenset[str]:
+def _dropped(source: Source, drop: Sequence[str], own: set[str | None], named: Sequence[str]) -> frozenset[str]:
     """The columns to leave out. UserError for one that is not there, or that another key names."""
     if drop:
-        files.check_columns(path, files.columns_of(path), [("data.drop", column) for column in drop])
+        files.check_columns(source, files.columns_of(source), [("data.drop", column) for column in drop])
     for column in drop:
         if column in own or column in named:
             raise UserError("a column is one thing only", where="data.drop", given=column, remedy="take it out of drop")
@@ -137,49 +169,58 @@ def _dropped(path: Path, drop: Sequence[str], own: set[str | None], named: Seque
 
 
 def _columns(
-    path: Path, own: set[str | None], dense: Sequence[str] | None, categorical: Sequence[str] | None, dropped: frozenset[str]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Dense and categorical columns. Those that the config does not name, from the first rows of `path`. `own` are taken otherwise."""
+    source: Source, own: set[str | None], dense: Sequence[str] | None, categorical: Sequence[str] | None, dropped: frozenset[str]
+) -> Columns:
+    """Those that the config names, and others told from the first rows. `own` are taken otherwise."""
     for key, columns in (("dense", dense), ("categorical", categorical)):
         for column in columns or ():
             if column in own or (key == "categorical" and column in (dense or ())):
                 raise UserError("a column is one thing only", where=f"data.{key}", given=column, remedy="take it out of one of them")
             if list(columns or ()).count(column) > 1:
                 raise UserError("a column is named twice", where=f"data.{key}", given=column, remedy="name it once")
-    if dense is None or categorical is None:
-        frame = files.first_rows(path, _LOOK_ROWS)
-        others = [c for c in frame.columns if c not in own | dropped and c not in (dense or ()) and c not in (categorical or ())]
-        dense = [c for c in others if _is_measure(frame[c])] if dense is None else dense
-        categorical = [c for c in others if c not in dense] if categorical is None else categorical
-    if not categorical:
-        remedy = f"name one or more: {pasted_list('data.categorical', dense[:1])}" if dense else "name one or more"
-        raise UserError("categories are needed: they become the tables", where="data.categorical", given="none", remedy=remedy)
-    return tuple(dense), tuple(categorical)
+    if dense is not None and categorical is not None:
+        return checked(Columns(tuple(dense), tuple(categorical)))
+    return checked(guessed(files.first_rows(source, _LOOK_ROWS), dense, categorical, own | dropped))
 
 
-def _is_measure(column: pl.Series) -> bool:
-    """Whether a column holds numbers that are not ids: all of them numbers, one with a fraction. 3.0 may be an id beside a missing one."""
-    if column.dtype == pl.String:
-        words = column.str.strip_chars().replace("", None).drop_nulls()
-        numbers = words.cast(pl.Float64, strict=False)
-        if numbers.has_nulls():
-            return False
-    elif column.dtype.is_float() or column.dtype.is_decimal():
-        numbers = column.cast(pl.Float64)
-    else:
-        return False
-    known = numbers.filter(numbers.is_not_nan())
-    return bool((known != known.floor()).any())
+def _lists(source: Source, asked: Mapping[str, str], columns: Columns) -> tuple[tuple[str, str], ...]:
+    """The columns whose cells hold several values, with what separates these. UserError for one that is no category, and no text."""
+    of_parquet = files.list_columns(source)
+    for column, separator in asked.items():
+        if column not in columns.categorical:
+            remedy = did_you_mean(column, columns.categorical) or "name it in data.categorical too"
+            raise UserError("no category", where="data.lists", given=column, allowed=", ".join(columns.categorical), remedy=remedy)
+        if column in of_parquet:
+            raise UserError("a list already", where=f"data.lists.{column}", given=separator, remedy="take it out")
+        if not isinstance(separator, str) or not separator:
+            allowed = "what separates the values of a cell, such as '|', or json"
+            raise UserError("no separator", where=f"data.lists.{column}", given=separator, allowed=allowed)
+    return tuple((name, asked.get(name, LIST_SEPARATOR)) for name in columns.categorical if name in asked or name in of_parquet)
 
 
 def _notes(
-    table: Wanted, dense: object, categorical: object, paths: Mapping[str, Path], passed_over: Mapping[str, Sequence[str]]
+    table: Wanted,
+    dense: object,
+    categorical: object,
+    sources: Mapping[str, Source],
+    passed_over: Mapping[str, Sequence[str]],
+    unlabelled: str | None,
 ) -> list[str]:
-    notes = [f"{split}: {paths[split].name}, not {', '.join(names)} (else: data.splits.{split})" for split, names in passed_over.items()]
+    notes = [f"{split}: {sources[split].name}, not {', '.join(names)} (else: data.splits.{split})" for split, names in passed_over.items()]
     if dense is None or categorical is None:
         numbers = ", ".join(table.dense) or "none"
         notes.append(f"taken for numbers: {numbers}; for categories: {', '.join(table.categorical)} (else: data.dense, data.categorical)")
-    if len(paths) == 1 and not table.split_column:
+    if table.counts:
+        notes.append(f"whole numbers, most of them small and some large, so their logarithm is read: {', '.join(table.counts)}")
+    if table.lists:
+        named = ", ".join(name for name, _ in table.lists)
+        notes.append(f"several values a row, whose vectors are {'summed' if table.pooling == 'sum' else 'averaged'}: {named}")
+    if unlabelled is not None:
+        notes.append(f"{unlabelled}: it is for predictions and passed over ({TO_PREDICT})")
+    if len(sources["train"].parts) > 1:
+        parts = [part.path.relative_to(sources["train"].path) for part in sources["train"].parts]
+        notes.append(f"{len(parts)} files are one table: {parts[0]} to {parts[-1]} (else: data.file=FILE)")
+    if set(sources) == {"train"} | ({"test"} if unlabelled else set()) and not table.split_column:
         held_out = f"{table.validation_share:.0%} validation, {table.test_share:.0%} test, {table.held_out} rows"
-        notes.append(f"held out of {paths['train'].name}: {held_out}")
+        notes.append(f"held out of {sources['train'].name}: {held_out}")
     return notes

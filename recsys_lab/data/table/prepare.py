@@ -21,17 +21,20 @@ from polars import selectors
 from recsys_lab.base.progress import Progress
 from recsys_lab.data import hashing
 from recsys_lab.data.cache import digest, prepared
-from recsys_lab.data.columns import write_row_counts
+from recsys_lab.data.columns import write_bag, write_row_counts
 from recsys_lab.data.sources import source_identity
 from recsys_lab.data.table import encode, files
 from recsys_lab.data.table.column_checks import ColumnChecks
 from recsys_lab.data.table.known import COUNTS_FILE, VALUES_FILE, Known, Wanted
+from recsys_lab.data.table.source import Source
 from recsys_lab.errors import UserError
 from recsys_lab.tables import AccessStatistics, measured_access
 
 SPLITS = ("train", "validation", "test")
+#: So many rows have one label by chance alone less often than this: it is taken for no chance.
+_LEAST_CHANCE = 1e-3
 #: Raise it when other meta data or other rows are written.
-LAYOUT = 8
+LAYOUT = 9
 #: What torch's modules call their own, beside what every object has. torch itself takes seconds to import.
 _OF_MODULES = """
     T_destination __annotations__ __call__ __contains__ __delitem__ __dict__ __getattr__ __getitem__ __iter__ __len__ __module__
@@ -51,25 +54,26 @@ _OF_MODULES = """
 
 
 def prepared_table(
-    paths: Mapping[str, Path], wanted: Wanted, cache: Path, named: Collection[str], dropped: Sequence[str], known: Known | None = None
+    sources: Mapping[str, Source], wanted: Wanted, cache: Path, named: Collection[str], dropped: Sequence[str], known: Known | None = None
 ) -> tuple[Path, dict]:
     """The folder of the columns and its meta data. Raises UserError for what cannot be read.
 
     Remedies say which columns are `named` in the config, and which are `dropped`. `known`: rows and scaling that values have already.
     """
-    for path in paths.values():
-        files.check_columns(path, files.columns_of(path), _keys(wanted))
-    identity = [[split, source_identity(path)] for split, path in paths.items()]
+    for source in sources.values():
+        files.check_columns(source, files.columns_of(source), _keys(wanted))
+    identity = [[split, source.names, *(source_identity(part.path) for part in source.parts)] for split, source in sources.items()]
 
     def prepare(folder: Path) -> dict:
         columns = list(dict.fromkeys(column for _, column in _keys(wanted)))
         text = folder / "text"
-        parts = []
-        for split, path in paths.items():
-            files.check_types(path, _keys(wanted), named, dropped)
+        parts = {}
+        for split, source in sources.items():
+            of_parquet = [name for name, separator in wanted.lists if separator == encode.LIST_SEPARATOR]
+            files.check_types(source, _keys(wanted), named, dropped, of_parquet)
             (text / split).mkdir(parents=True)
-            parts.append(files.as_parquet(path, columns, text / split))
-        meta = _encoded(folder, parts, paths, wanted, known)
+            parts[split] = files.as_parquet(source, columns, text / split)
+        meta = _encoded(folder, parts, sources, wanted, known)
         shutil.rmtree(text)
         return meta
 
@@ -83,66 +87,83 @@ def _keys(wanted: Wanted) -> list[tuple[str, str]]:
     return [*([("data.label", wanted.label)] if wanted.label else []), *split, *many]
 
 
-def _encoded(folder: Path, parts: Sequence[Sequence[Path]], paths: Mapping[str, Path], wanted: Wanted, known: Known | None) -> dict:
-    sizes = [sum(pl.scan_parquet(part, glob=False).select(pl.len()).collect().item() for part in of_file) for of_file in parts]
-    total, ends = sum(sizes), list(accumulate(sizes))
+#: A part of a table, and the Parquet files with its rows.
+Parts = Sequence[tuple[Path, Sequence[Path]]]
+
+
+def _encoded(folder: Path, parts: Mapping[str, Parts], sources: Mapping[str, Source], wanted: Wanted, known: Known | None) -> dict:
+    if unlabelled := _unlabelled(parts, wanted):
+        parts = {split: of_split for split, of_split in parts.items() if split != "test"}
+    files_of = [one for of_split in parts.values() for one in of_split]
+    of_parts = [sum(pl.scan_parquet(made, glob=False).select(pl.len()).collect().item() for made in whole) for _, whole in files_of]
+    total, ends = sum(of_parts), list(accumulate(of_parts))
+    sizes = [sum(of_parts[i] for i, one in enumerate(files_of) if one in of_split) for of_split in parts.values()]
 
     def where(row: int) -> str:
-        file = next(i for i, end in enumerate(ends) if row < end)
-        return f"{list(paths.values())[file]}, row {row - (ends[file] - sizes[file]) + 1}"
+        part = next(i for i, end in enumerate(ends) if row < end)
+        return f"{files_of[part][0]}, row {row - (ends[part] - of_parts[part]) + 1}"
 
     def column(name: str) -> pl.Series:
-        scans = [pl.scan_parquet(part, glob=False).select(selectors.by_name(name)) for of_file in parts for part in of_file]
+        scans = [pl.scan_parquet(made, glob=False).select(selectors.by_name(name)) for _, whole in files_of for made in whole]
         return pl.concat(scans).collect().to_series() if scans else pl.Series(name, [], pl.String)
 
     labels = encode.labels(column(wanted.label), where) if wanted.label else np.zeros(total, np.uint8)
-    if "train" not in paths:
-        split = np.repeat(np.array([SPLITS.index(name) for name in paths], np.uint8), sizes)
+    if "train" not in parts:
+        split = np.repeat(np.array([SPLITS.index(name) for name in parts], np.uint8), sizes)
     elif wanted.split_column:
         split = encode.splits(column(wanted.split_column), where)
-    elif len(paths) > 1:
-        split = np.repeat(np.array([SPLITS.index(name) for name in paths], np.uint8), sizes)
-        if "validation" not in paths:
-            split = _divided(split, wanted, 0.0)
+    elif len(parts) > 1:
+        split = np.repeat(np.array([SPLITS.index(name) for name in parts], np.uint8), sizes)
+        if "validation" not in parts:
+            split = _divided(split, wanted, 0.0 if "test" in parts else wanted.test_share)
     else:
         split = _divided(np.zeros(total, np.uint8), wanted, wanted.test_share)
     order, train = np.argsort(split, kind="stable"), split == 0
     rows = [int((split == code).sum()) for code in range(len(SPLITS))]
     for name, count in zip(SPLITS, rows):
-        if count == 0 and (name in paths or (name != "test" and "train" in paths)):
-            raise UserError(
-                f"the {name} split is empty", where=paths.get(name, next(iter(paths.values()))), given="0 rows", allowed="1 row or more"
-            )
+        if count == 0 and (name in parts or (name != "test" and "train" in parts)):
+            where_empty = sources.get(name, next(iter(sources.values()))).path
+            raise UserError(f"the {name} split is empty", where=where_empty, given="0 rows", allowed="1 row or more")
+    if "validation" not in parts and "train" in parts and not wanted.split_column and wanted.held_out == "last":
+        _refuse_sorted(labels, split, sources["train"].path)
 
     _reserved(folder / "labels.bin", np.uint8, (total,))[:] = labels[order]
     dense = _reserved(folder / "dense.bin", np.float32, (total, len(wanted.dense)))
     ids = _reserved(folder / "ids.bin", np.int32, (total, len(wanted.categorical)))
     counts, checks, scaling, vocabularies, unknown = [], ColumnChecks(), {}, [], {}
-    file = next(iter(paths.values())).name
+    file, lists = next(iter(sources.values())).name, dict(wanted.lists)
     with Progress(len(wanted.dense) + len(wanted.categorical), f"encoding the columns of {file}", "columns") as bar:
         for position, name in enumerate(wanted.dense):
             values = column(name)
             if known is None:
                 checks.look(name, values, labels, number=True)
-            scaled, scaling[name] = encode.numbers(values, where, train, wanted.dense_scale, None if known is None else known.scaling[name])
+            before = None if known is None else known.scaling[name]
+            scaled, scaling[name] = encode.numbers(values, where, train, wanted.scale_of(name), before)
             dense[:, position] = scaled[order]
             bar.update(1)
         for position, name in enumerate(wanted.categorical):
             cells = column(name)
-            values = encode.categories(cells)
-            if known is None:
+            if name in lists:
+                values, lengths = encode.bags(cells, lists[name])
+            else:
+                values, lengths = encode.categories(cells), None
+            trains = train if lengths is None else np.repeat(train, lengths)
+            if known is None and lengths is None:
                 checks.look_for_rounded(name, cells)
                 checks.look(name, values, labels)
                 checks.compare(name, values, split)
             if wanted.ids == "hashing":
                 codes, table_rows = encode.hashed(values, wanted.rows_per_table)
             else:
-                codes, vocabulary = encode.vocabulary(values, train, wanted.min_count, None if known is None else known.values(name))
+                codes, vocabulary = encode.vocabulary(values, trains, wanted.min_count, None if known is None else known.values(name))
                 table_rows = len(vocabulary) + encode.RARE + 1
                 vocabularies.append(vocabulary.with_columns(column=pl.lit(name)))
-                unknown[name] = int((codes[~train] == encode.RARE).sum())
-            ids[:, position] = codes[order]
-            counts.append(np.bincount(codes[train], minlength=table_rows))
+                unknown[name] = int((codes[~trains] == encode.RARE).sum())
+            if lengths is None:
+                ids[:, position] = codes[order]
+            else:
+                write_bag(folder, position, codes, lengths, order)
+            counts.append(np.bincount(codes[trains], minlength=table_rows))
             bar.update(1)
     names, detail = feature_names(wanted.categorical), f"{rows[0]:,} samples of {file}"
     if known is not None and not rows[0]:
@@ -157,13 +178,49 @@ def _encoded(folder: Path, parts: Sequence[Sequence[Path]], paths: Mapping[str, 
         "rows": dict(zip(SPLITS, rows)),
         "table_rows": [len(c) for c in counts],
         "column_checks": checks.columns,
+        "separators": checks.separators,
         "access": access,
         "scaling": scaling,
         "unknown": unknown,
+        "unlabelled": unlabelled,
         "fingerprint": digest(
-            [[_sha256(path) for path in paths.values()], list(paths), asdict(wanted), *([known.fingerprint] if known else [])]
+            [
+                [_sha256(part.path) for source in sources.values() for part in source.parts],
+                [[split, source.names, [part.keys for part in source.parts]] for split, source in sources.items()],
+                asdict(wanted),
+                *([known.fingerprint] if known else []),
+            ]
         ),
     }
+
+
+def _unlabelled(parts: Mapping[str, Parts], wanted: Wanted) -> str | None:
+    """Why the test file is for predictions alone: it has one label in all rows, and train does not. None where it is none, or has both."""
+    if not {"train", "test"} <= set(parts) or not wanted.label:
+        return None
+
+    def words(split: str) -> pl.Series:
+        made = [pl.scan_parquet(one, glob=False).select(selectors.by_name(wanted.label)) for _, whole in parts[split] for one in whole]
+        return pl.concat(made).collect().to_series() if made else pl.Series([], dtype=pl.String)
+
+    of_test, of_train = words("test"), words("train")
+    if of_test.n_unique() != 1 or of_train.n_unique() < 2:
+        return None
+    label = of_test[0]
+    if label is not None and float((of_train == label).mean() or 0.0) ** len(of_test) > _LEAST_CHANCE:
+        return None
+    names = ", ".join(path.name for path, _ in parts["test"])
+    return f"{names} has no label in any row" if label is None else f"{names} has {wanted.label}={label} in every row"
+
+
+def _refuse_sorted(labels: np.ndarray, split: np.ndarray, path: Path) -> None:
+    """UserError where the last rows have one label, and the table has both: it is sorted by it."""
+    for code, name in ((1, "validation"), (2, "test")):
+        own = labels[split == code]
+        share = float((labels == own[0]).mean()) if len(own) else 1.0
+        if len(own) and own.min() == own.max() and share ** len(own) < _LEAST_CHANCE:
+            given = f"label {own[0]} in all {len(own):,} rows of {name}, {labels.mean():.1%} clicks in the whole table"
+            raise UserError("the last rows have one label", where=path, given=given, remedy="hold out random rows: data.held_out=random")
 
 
 def _divided(split: np.ndarray, wanted: Wanted, test_share: float) -> np.ndarray:

@@ -161,7 +161,7 @@ def hstu(dtype: torch.dtype) -> dict[str, Any]:
     rows = torch.randn(SEQUENCES * LENGTH, DIM, device=DEVICE, dtype=dtype, requires_grad=True)
     grad = torch.randn_like(rows)
     found: dict[str, Any] = {}
-    for how, groups in {"by_kernel": None, "by_torch": Places.groups(lengths, DEVICE)}.items():
+    for how, groups in {"by_kernel": None, "by_torch": places.groups(lengths)}.items():
         torch.cuda.reset_peak_memory_stats()
         found[f"layer_ms_{how}"] = ms(lambda: block(rows, places, groups).backward(grad))  # noqa: B023
         found[f"layer_peak_gb_{how}"] = round(torch.cuda.max_memory_allocated() / 1e9, 2)

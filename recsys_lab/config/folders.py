@@ -17,8 +17,8 @@ from recsys_lab.config.options import JUDGES
 from recsys_lab.config.targets import Named, check_targets
 from recsys_lab.errors import UserError
 
-#: In a run folder: rows of values and scaling, of data that have them.
-VOCABULARY = "vocabulary"
+#: In a run folder: rows of values and scaling, of data that have them. With this file in it, of data=table.
+VOCABULARY, OF_TABLE = "vocabulary", "vocabulary.json"
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -68,7 +68,7 @@ def to_start_from(name: Any) -> tuple[Path, Path]:
 def with_vocabulary(words: Sequence[str], run: Path) -> list[str]:
     """What the line's `words` need to read rows as `run` did, where it kept how: they then mean its rows of values."""
     given = {_key(word): word.partition("=")[2] for word in words}
-    if not (run / VOCABULARY).is_dir() or given.get("data", "table") != "table":
+    if not (run / VOCABULARY / OF_TABLE).is_file() or given.get("data", "table") != "table":
         return []
     alone = given.get("mode") in JUDGES and "data.splits.test" in given
     return [override_of("data.vocabulary", run / VOCABULARY), *(["data.only_test=true"] if alone else [])]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torchrec.sparse.jagged_tensor import JaggedTensor
 
 from recsys_lab.errors import UserError
-from recsys_lab.models.jagged import Places
+from recsys_lab.models.jagged import Places, places_of
 
 #: The history, and features that say more of each of its items: as long as it, and added to it.
 HISTORY = ("item", "category", "time")
@@ -40,8 +40,7 @@ def placed_rows(
     All earlier places share the last row of `place`. Also the lengths [B], and the places.
     """
     vectors = [looked_up[name].values() for name in features]
-    lengths = looked_up[features[0]].lengths()
-    places = Places.of(lengths, vectors[0].device)
+    lengths, places = looked_up[features[0]].lengths(), places_of(looked_up[features[0]])
     from_end = place(places.to_end.clamp(max=place.num_embeddings - 1))
     return scale * sum(vectors[1:], vectors[0]) + from_end, lengths, places
 

@@ -5,11 +5,13 @@ Linear layers work on the N rows, so that nothing is computed for padding. Only 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+from torchrec.sparse.jagged_tensor import JaggedTensor
 
 _SHORT = 8
 
@@ -35,13 +37,13 @@ class Places:
         flat = sample * longest + lengths[sample] - 1 - to_end
         return Places(samples, longest, *(tensor.to(device) for tensor in (lengths, sample, to_end, flat)))
 
-    @staticmethod
-    def groups(lengths: Tensor, device: torch.device) -> list[tuple[Tensor, Places]]:
+    def groups(self, lengths: Tensor) -> Sequence[tuple[Tensor, Places]]:
         """The sequences apart by length, up to 8, 16, 32 and so on. So few of the squares that attention fills are padding.
 
-        For each group: which of the N rows are its own, int64 [n], and their places. Sequences without rows are short ones.
+        `lengths`: those that `of` had; its own may be on a device that has no values. For each group: which of the N rows are its own,
+        int64 [n], and their places. Sequences without rows are short ones.
         """
-        lengths = lengths.long()
+        lengths, device = lengths.long(), self.sample.device
         doublings = torch.ceil(torch.log2(lengths.clamp(min=_SHORT).double() / _SHORT)).long()
         of_row = torch.repeat_interleave(doublings, lengths)
         return [
@@ -66,3 +68,46 @@ class Places:
     def is_row(self) -> Tensor:
         """bool [B, T]: False where there is padding."""
         return torch.arange(self.longest, device=self.lengths.device) < self.lengths[:, None]
+
+
+@dataclass(frozen=True)
+class PaddedRows:
+    """A feature's `rows` [B, T, D], each sequence padded at its end: no shape depends on a value, as an exported program needs it."""
+
+    rows: Tensor
+    row_lengths: Tensor  # int64 [B]
+
+    def values(self) -> Tensor:
+        """[B * T, D]: rows of padding are rows too."""
+        return self.rows.flatten(0, 1)
+
+    def lengths(self) -> Tensor:
+        return self.row_lengths
+
+
+class PaddedPlaces(Places):
+    """Of all B * T rows. What becomes of those of padding is never looked at: they come last, where no earlier row looks."""
+
+    def groups(self, lengths: Tensor) -> Sequence[tuple[Tensor, Places]]:
+        return [(self.flat, self)]
+
+    def padded(self, rows: Tensor) -> Tensor:
+        return rows.unflatten(0, (self.samples, self.longest))
+
+    def packed(self, rectangle: Tensor) -> Tensor:
+        return rectangle.flatten(0, 1)
+
+    def last(self, rows: Tensor) -> Tensor:
+        at = torch.arange(self.samples, device=rows.device) * self.longest + (self.lengths - 1).clamp(min=0)
+        return rows.index_select(0, at) * (self.lengths > 0)[:, None].to(rows.dtype)
+
+
+def places_of(sequences: JaggedTensor | PaddedRows) -> Places:
+    """Where each of the rows of a feature's sequences belongs."""
+    if not isinstance(sequences, PaddedRows):
+        return Places.of(sequences.lengths(), sequences.values().device)
+    samples, longest = sequences.rows.shape[:2]
+    lengths = sequences.row_lengths
+    to_end = (lengths[:, None] - 1 - torch.arange(longest, device=lengths.device)).clamp(min=0).flatten()
+    flat = torch.arange(samples * longest, device=lengths.device)
+    return PaddedPlaces(samples, longest, lengths, flat // longest, to_end, flat)

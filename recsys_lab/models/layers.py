@@ -184,13 +184,14 @@ def dot_interaction(*parts: Tensor, lead: bool = False) -> Tensor:
     before them, [B, D + F (F - 1) / 2].
 
     On a CPU by a kernel of ours for long vectors, which reads them where they are. Else pair by pair for few vectors and many samples
-    (DMT, section 4), or through all F * F dots.
+    (DMT, section 4), or through all F * F dots. An exported program has the last, for any number of samples.
     """
-    first = parts[0]
-    if first.shape[2] >= LONG_VECTORS and sum(part.shape[1] for part in parts) > 1 and _for_kernel(parts):
+    first, exporting = parts[0], torch.compiler.is_exporting()
+    if not exporting and first.shape[2] >= LONG_VECTORS and sum(part.shape[1] for part in parts) > 1 and _for_kernel(parts):
         return _PairDots.apply(lead, *parts)
     x = first if len(parts) == 1 else torch.cat(parts, dim=1)
-    dots = dots_of_pairs(x) if 2 <= x.shape[1] <= FEW_VECTORS and x.shape[0] >= MANY_SAMPLES else dots_of_all(x)
+    by_pairs = not exporting and 2 <= x.shape[1] <= FEW_VECTORS and x.shape[0] >= MANY_SAMPLES
+    dots = dots_of_pairs(x) if by_pairs else dots_of_all(x)
     return torch.cat([first[:, 0], dots], dim=1) if lead else dots
 
 

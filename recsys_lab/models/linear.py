@@ -30,8 +30,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, relu: bool = False
     ReLU in place, where a hook that kept it would find it changed.
 
     Large products on CPU use oneDNN, in FP32 too. torch would use MKL, which does not use AVX-512 on AMD processors. Sums are in another
-    order there than torch's, and the same every time.
+    order there than torch's, and the same every time. An exported program has torch's own layer, which any runtime knows.
     """
+    if torch.compiler.is_exporting():
+        y = F.linear(x, weight, bias)
+        return F.relu(y) if relu else y
     if large(x, weight):
         return _Linear.apply(x, weight, bias, relu, read_once)
     if weight.shape[0] == 1 and on_cpu(x, weight) and x.numel() >= LEAST_TO_ONE:

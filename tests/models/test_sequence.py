@@ -41,7 +41,7 @@ def test_packing_undoes_padding(lengths: list[int]) -> None:
 @settings(max_examples=50)
 @given(LENGTHS)
 def test_groups_have_every_row_once_and_little_padding(lengths: list[int]) -> None:
-    groups = Places.groups(torch.tensor(lengths), torch.device("cpu"))
+    groups = Places.of(torch.tensor(lengths), torch.device("cpu")).groups(torch.tensor(lengths))
     assert sorted(i for own, _ in groups for i in own.tolist()) == list(range(sum(lengths)))
     for own, places in groups:
         assert len(own) == int(places.lengths.sum()) and places.longest <= max(8, 2 * int(places.lengths.min()))

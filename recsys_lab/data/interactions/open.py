@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +23,7 @@ from recsys_lab.data.interactions.format import sniff
 from recsys_lab.data.interactions.held_out import HeldOut
 from recsys_lab.data.interactions.histories import FEWEST_TO_HOLD_OUT, TIME_ROWS, Histories
 from recsys_lab.data.interactions.inputs import Inputs
+from recsys_lab.data.interactions.known import keep
 from recsys_lab.data.interactions.prepare import prepared_histories
 from recsys_lab.data.interactions.rows import Clicks, HeldOutClicks, HistoriesBefore, NextItems
 from recsys_lab.data.measure import measure_row_counts
@@ -85,6 +87,7 @@ def open_interactions(
         digest(["interactions", meta["fingerprint"], objective, seed_of_negatives, max_length, passes, [vars(f) for f in features]]),
         tuple(meta["notes"]),
         held_out=held_out,
+        keep=partial(keep, folder, meta, max_length),
     )
     return _measured(data, passes, cache_folder(cache))
 

@@ -67,10 +67,16 @@ class HSTUBlock(nn.Module):
         attended = torch.zeros_like(values)
         for own, places in groups:
             v, q, k = (self._heads(part[own], places) for part in (values, queries, keys))
-            blocks = range(0, places.longest, ROWS_AT_ONCE)
-            part = torch.cat([self._attend(q, k, v, start, min(start + ROWS_AT_ONCE, places.longest)) for start in blocks], dim=2)
+            part = self._attend_in_blocks(q, k, v, places.longest)
             attended = attended.index_copy(0, own, places.packed(part.transpose(1, 2).flatten(2)))
         return attended
+
+    def _attend_in_blocks(self, q: Tensor, k: Tensor, v: Tensor, longest: int) -> Tensor:
+        """An exported program has one block: how many there are depends on the length."""
+        if torch.compiler.is_exporting():
+            return self._attend(q, k, v, 0, longest)
+        blocks = range(0, longest, ROWS_AT_ONCE)
+        return torch.cat([self._attend(q, k, v, start, min(start + ROWS_AT_ONCE, longest)) for start in blocks], dim=2)
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, start: int, stop: int) -> Tensor:
         """[b, h, T, d] each -> [b, h, stop - start, d]: what the rows from `start` to `stop` see of those up to themselves."""
@@ -127,7 +133,7 @@ class HSTUNetwork(ClickModel):
         """The history's rows [N, D] after all layers."""
         vectors, lengths, places = placed_rows(looked_up, self.history, self.scale, self.place)
         rows = self.dropout(vectors)
-        groups = None if fuses_attention(rows, self.head_columns) else Places.groups(lengths, rows.device)
+        groups = None if fuses_attention(rows, self.head_columns) else places.groups(lengths)
         for block in self.blocks:
             rows = block(rows, places, groups)
         return self.hidden(rows), places

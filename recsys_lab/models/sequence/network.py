@@ -27,7 +27,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.models.attention import CausalBlock, TargetAttention
 from recsys_lab.models.click_model import ClickModel, ModelInputs
 from recsys_lab.models.history import TOLD, check_no_dense, history_of, next_item_logits, placed_rows
-from recsys_lab.models.jagged import Places
+from recsys_lab.models.jagged import Places, places_of
 from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import check_layers, embedding_rows, feature_names, mlp
 from recsys_lab.models.sequence import Sequence
@@ -104,7 +104,7 @@ class SequenceNetwork(ClickModel):
         """A history's rows [N, D], and after the transformer, if the model has one, what they became."""
         vectors, lengths, places = placed_rows(looked_up, features, self.scale, self.place)
         rows = self.dropout(self.normalise(vectors))
-        groups = Places.groups(lengths, rows.device) if self.blocks else []
+        groups = places.groups(lengths) if self.blocks else []
         for block in self.blocks:
             rows = block(rows, groups)
         return self.hidden(rows), places
@@ -114,7 +114,7 @@ class SequenceNetwork(ClickModel):
         if not self.roles.candidate:
             return places.last(rows)
         vectors = [looked_up[name].values() for name in self.roles.candidate]
-        one = Places.of(looked_up[self.roles.candidate[0]].lengths(), vectors[0].device)
+        one = places_of(looked_up[self.roles.candidate[0]])
         return one.last(self.normalise(self.scale * sum(vectors[1:], vectors[0])))
 
     def interest(self, target: Tensor, rows: Tensor, places: Places) -> Tensor:

@@ -1,0 +1,133 @@
+"""Writes the folder: whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from recsys_lab.base.files import write_json
+from recsys_lab.config.targets import Named
+from recsys_lab.errors import UserError, cannot_write
+from recsys_lab.export import DENSE_FILE, MODEL_FILE, ONNX_FILE, PROGRAM_FILE, SERVE_FILE, WORDS_FILE
+from recsys_lab.export.card import write_card
+from recsys_lab.export.inputs import RawInputs, dense_width_of, raw_inputs
+from recsys_lab.export.program import DensePart, features_read, program_of, write_onnx
+from recsys_lab.export.quality import Change, auc_change
+from recsys_lab.export.tables import Written, write_tables
+from recsys_lab.export.trained_run import TrainedRun
+from recsys_lab.tables import Table
+from recsys_lab.train.tensor_file import write_tensors
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written, in figures.
+
+    Attributes:
+        folder: where.
+        checkpoint: whose weights they are.
+        tables: the format of their numbers.
+        bytes: of all files.
+        largest_error: of a weight, as stored against as trained.
+        greatest_weight: the greatest of them, to see that error by.
+        auc: of the test split, before and after.
+        notes: what else there is to say.
+    """
+
+    folder: str
+    checkpoint: str
+    tables: str
+    bytes: int
+    largest_error: float
+    greatest_weight: float
+    auc: Change
+    notes: tuple[str, ...]
+
+
+def export_run(folder: Path, out: Path, tables: str = "fp32", onnx: bool = False, user_modules: Named = Named()) -> Exported:
+    """Writes the model that the run in `folder` trained to the new folder `out`.
+
+    Args:
+        folder: of a run that has ended.
+        out: is not there yet, or empty.
+        tables: how their numbers are written, one of FORMATS.
+        onnx: whether the dense part is written for ONNX too.
+        user_modules: modules of the user's own that the config may name.
+
+    Returns:
+        What was written.
+
+    Raises:
+        UserError: `out` holds something, `folder` left no weights, or they are broken; the dense part cannot be traced.
+    """
+    if out.is_dir() and any(out.iterdir()):
+        raise UserError("the folder is not empty", where=out, remedy="name a new one: --out DIR")
+    run = TrainedRun.of(folder, user_modules)
+    partial = out.with_name(f".partial-{os.getpid()}-{out.name}")
+    try:
+        partial.mkdir(parents=True)
+        exported = _write(run, partial, out, tables, onnx)
+        if out.is_dir():
+            out.rmdir()
+        os.replace(partial, out)
+        return exported
+    except OSError as error:
+        raise cannot_write(error, out) from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _write(run: TrainedRun, folder: Path, out: Path, format: str, onnx: bool) -> Exported:
+    dense_width = dense_width_of(run.vocabulary) if run.vocabulary is not None else run.experiment.open_data().dense_features
+    model = run.dense_part(dense_width)
+    read = features_read(model, run.plan.tables)
+    inputs = raw_inputs(run.vocabulary, read, dense_width)
+    program = program_of(model, run.plan.tables, dense_width)
+    torch.export.save(program, folder / PROGRAM_FILE)
+    notes = [write_onnx(program, folder / ONNX_FILE)] if onnx else []
+    write_tensors(folder / DENSE_FILE, {name: tensor for name, tensor in model.state_dict().items()}, {"format": "pt"})
+    inputs.write_words(folder / WORDS_FILE)
+    written = write_tables(folder, tuple({table.name: table for table in read.values()}.values()), run.reader, format)
+    write_json(folder / MODEL_FILE, _about(run, model.objective, inputs, read, written, format))
+    shutil.copyfile(Path(__file__).with_name(SERVE_FILE), folder / SERVE_FILE)
+    if run.experiment.precision.dense != "fp32":
+        notes.append(f"trained in {run.experiment.precision.dense}; the program computes in fp32, and rounds less")
+    change = auc_change(run, DensePart(model), read, format)
+    exported = Exported(
+        str(out), str(run.checkpoint), format, 0, written.largest_error, written.greatest, change, tuple(note for note in notes if note)
+    )
+    write_card(folder, run, exported, inputs)
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    return Exported(**{**vars(exported), "bytes": size})
+
+
+def _about(
+    run: TrainedRun, objective: str, inputs: RawInputs, read: dict[str, Table], written: Written, format: str
+) -> dict[str, Any]:
+    features = {
+        name: how | {"table": read[name].name, "pooling": read[name].pooling, "dim": read[name].dim} for name, how in inputs.features.items()
+    }
+    tables = {
+        table.name: {"rows": table.rows, "dim": table.dim, "format": format, "shards": written.shards[table.name]} for table in read.values()
+    }
+    return {
+        "version": VERSION,
+        "objective": objective,
+        "dense": inputs.dense,
+        "features": features,
+        "history": inputs.history,
+        "tables": tables,
+        "run": {"fingerprint": run.experiment.fingerprint, "choices": dict(run.experiment.choices), "seed": run.experiment.seed},
+    }
+
+
+def figures(exported: Exported) -> dict[str, Any]:
+    """As plain data."""
+    return asdict(exported)

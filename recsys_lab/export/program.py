@@ -1,0 +1,91 @@
+"""The dense part as a program of torch.export: what comes after the tables, for any number of samples.
+
+    click      dense [B, K], rows by feature [B, D]                -> logits [B]
+    sequences  rows by feature [B, T, D], their lengths [B]        -> logits [B]
+    next item  the same                                            -> users [B, D], to be multiplied with items' vectors: logits
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from recsys_lab.errors import UserError
+from recsys_lab.models.click_model import ClickModel
+from recsys_lab.models.history import TOLD
+from recsys_lab.models.jagged import PaddedRows
+from recsys_lab.tables import Table
+
+#: Of what the program is traced with. Any other number of each will do.
+_SAMPLES, _LENGTH = 3, 5
+_MOST = 1 << 20
+
+
+class DensePart(nn.Module):
+    """`model` without its tables, with one signature for all kinds: what a kind does not read is None or empty."""
+
+    def __init__(self, model: ClickModel):
+        super().__init__()
+        self.model = model
+
+    def forward(self, dense: Tensor | None, rows: dict[str, Tensor], lengths: dict[str, Tensor]) -> Tensor:
+        """See the top of this file."""
+        if not lengths:
+            return self.model.predict(dense, rows)
+        sequences: Any = {name: PaddedRows(rows[name], lengths[name]) for name in rows}
+        if self.model.objective != "next_item":
+            return self.model.predict(dense, sequences)
+        return self.model.scale * self.model.users(sequences)  # type: ignore[operator]  # a model for the next item has both
+
+
+def features_read(model: ClickModel, tables: tuple[Table, ...]) -> dict[str, Table]:
+    """By feature, in the model's order, its table. Without those that only training reads."""
+    left_out = TOLD if model.objective == "next_item" else ()
+    return {name: table for table in tables for name in table.features if name not in left_out}
+
+
+def program_of(model: ClickModel, tables: tuple[Table, ...], dense_width: int) -> torch.export.ExportedProgram:
+    """Traces the dense part. Raises UserError for a model that torch.export cannot trace."""
+    arguments, shapes = example(model, tables, dense_width)
+    try:
+        with torch.no_grad():
+            return torch.export.export(DensePart(model), arguments, dynamic_shapes=shapes)
+    except (RuntimeError, ValueError, TypeError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        remedy = "in a model of your own, let no shape or branch depend on values"
+        raise UserError(f"torch.export cannot trace the dense part ({first})", where=type(model).__name__, remedy=remedy) from None
+
+
+def example(model: ClickModel, tables: tuple[Table, ...], dense_width: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Arguments of the program, and which of their sizes may be any number."""
+    read = features_read(model, tables)
+    samples = torch.export.Dim("samples", min=1, max=_MOST)
+    dense = torch.zeros(_SAMPLES, dense_width) if dense_width else None
+    shape_of_dense = {0: samples} if dense_width else None
+    if all(table.pooling != "none" for table in read.values()):
+        rows = {name: torch.zeros(_SAMPLES, table.dim) for name, table in read.items()}
+        return (dense, rows, {}), (shape_of_dense, {name: {0: samples} for name in rows}, {})
+    rows = {name: torch.zeros(_SAMPLES, _LENGTH, table.dim) for name, table in read.items()}
+    lengths = {name: torch.full((_SAMPLES,), _LENGTH) for name in read}
+    longest = torch.export.Dim("length", min=1, max=_MOST)
+    shapes: Mapping[str, Any] = {name: {0: samples, 1: longest} for name in rows}
+    return (dense, rows, lengths), (shape_of_dense, shapes, {name: {0: samples} for name in lengths})
+
+
+def write_onnx(program: torch.export.ExportedProgram, file: Path) -> str:
+    """Writes `program` for ONNX. What there is to say: nothing, or why there is no file."""
+    try:
+        import onnx  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        return f"no ONNX file: install {error.name} (pip install onnx onnxscript)"
+    try:
+        torch.onnx.export(program, (), str(file), dynamo=True, external_data=False)
+    except torch.onnx.errors.OnnxExporterError as error:
+        file.unlink(missing_ok=True)
+        return f"no ONNX file: torch.onnx cannot write this dense part ({(str(error).splitlines() or [''])[0]})"
+    return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,7 @@ class OpenDataSet:
     `held_out`: by split, the items that models are to find.
     `groups`: features that interact, where such groups were planted.
     `labelled`: whether labels are known; else they are zero. `keep`: writes into a folder what reads later rows as these.
+    `item_names`: of the held-out items, from item 1 on, as the data write them.
     `chooses_settings`: settings that the config leaves open are chosen by the rows (config/default_hyperparameters.py).
     """
 
@@ -40,6 +41,7 @@ class OpenDataSet:
     chooses_settings: bool = False
     labelled: bool = True
     keep: Callable[[Path], None] | None = None
+    item_names: Callable[[], Sequence[str]] | None = None
 
     def hottest(self, table: str, rows: int) -> np.ndarray:
         """The `rows` most frequent rows of `table`, int64, in falling frequency. Of equally frequent ones the lower id first."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -116,5 +116,7 @@ class DataSet(Protocol):
     def keep(self) -> Callable[[Path], None] | None: ...  # writes into a folder what reads later rows as these; None: nothing is needed
     @property
     def hottest(self) -> Hottest: ...  # for planners that place a table row by row
+    @property
+    def item_names(self) -> Callable[[], Sequence[str]] | None: ...  # of items from 1 on, as the data write them
     @property
     def held_out(self) -> Mapping[str, HeldOutItems]: ...  # by split; empty where no items are held out

@@ -205,8 +205,8 @@ def rows_in(lines):
         yield dict(zip(names, fields))
 
 
-def main():
-    model, number, rows = Model(Path(__file__).resolve().parent), 0, rows_in(sys.stdin)
+def main(folder):
+    model, number, rows = Model(folder), 0, rows_in(sys.stdin)
     try:
         while batch := list(itertools.islice(rows, ROWS_AT_ONCE)):
             for score in model.score(batch):
@@ -219,4 +219,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(__file__).resolve().parent)

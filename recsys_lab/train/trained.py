@@ -21,6 +21,7 @@ from recsys_lab.record.loggers import finish
 from recsys_lab.record.result import Predictions, write_result
 from recsys_lab.train.evaluate import gathered
 from recsys_lab.train.job import Job
+from recsys_lab.train.next_items import next_items
 from recsys_lab.train.objective import objective_of
 from recsys_lab.train.rank import in_file_order, join, judged, logger_of, rank_loader, shard
 from recsys_lab.train.start_from import check_all_taken, take_weights
@@ -48,7 +49,14 @@ def evaluate_here(job: Job) -> dict[str, Any] | None:
         record = replace(record, quality=judged(sharded.module, objective, loader, job, data, device))
     if experiment.predictions is not None:
         split = next(name for name in PREDICTED if name in data.splits)
-        rows = _predict(sharded.module, in_file_order(loader(split)), device, Path(experiment.predictions), data.labelled)
+        split_loader = in_file_order(loader(split))
+        if model.objective == "next_item":
+            table = next_items(sharded.module, split_loader, data.held_out[split], data.item_names and data.item_names(), device)
+        else:
+            table = _predict(sharded.module, split_loader, device, data.labelled)
+        if dist.get_rank() == 0:
+            _write(Path(experiment.predictions), table)
+        rows = len(table)
         record = replace(record, predictions=Predictions(experiment.predictions, split, rows))
     if dist.get_rank() == 0:
         write_result(job.folder, record)
@@ -58,8 +66,8 @@ def evaluate_here(job: Job) -> dict[str, Any] | None:
 
 
 @torch.no_grad()
-def _predict(model: torch.nn.Module, loader: RankLoader, device: torch.device, file: Path, labelled: bool) -> int:
-    """Writes row number, label (if `labelled`) and probability of every row of a split, in its order, on rank 0. How many. Collective."""
+def _predict(model: torch.nn.Module, loader: RankLoader, device: torch.device, labelled: bool) -> pl.DataFrame:
+    """Row number, label (if `labelled`) and probability of every row of a split, in its order. Collective."""
     model.eval()
     parts = []
     for index, batch in enumerate(loader):
@@ -68,11 +76,9 @@ def _predict(model: torch.nn.Module, loader: RankLoader, device: torch.device, f
         rows = torch.from_numpy(loader.positions(index)).to(device).double()  # exact below 2**53
         parts.append(torch.stack([rows, moved.labels[: batch.valid].double(), logits]))
     rows, labels, probabilities = gathered(torch.cat(parts, dim=1)).numpy()
-    if dist.get_rank() == 0:
-        order = np.argsort(rows)
-        columns = {"row": rows.astype(np.int64), **({"label": labels.astype(np.int8)} if labelled else {}), "probability": probabilities}
-        _write(file, pl.DataFrame({name: column[order] for name, column in columns.items()}))
-    return len(rows)
+    order = np.argsort(rows)
+    columns = {"row": rows.astype(np.int64), **({"label": labels.astype(np.int8)} if labelled else {}), "probability": probabilities}
+    return pl.DataFrame({name: column[order] for name, column in columns.items()})
 
 
 def _write(file: Path, table: pl.DataFrame) -> None:

@@ -28,7 +28,12 @@ def kept(folder: Path) -> tuple[dict[str, Any], list[str]]:
     """The figures that `keep` left in `folder`, and the items. Raises UserError where they are not there."""
     figures = read_json(folder / META_FILE)
     try:
-        items = (folder / ITEMS_FILE).read_text(encoding="utf-8").split("\n")[:-1]
-        return {"max_length": int(figures["max_length"]), "times": str(figures["times"]), "unit": int(figures["unit"])}, items
+        known = {"max_length": int(figures["max_length"]), "times": str(figures["times"]), "unit": int(figures["unit"])}
+        return known, items_of(folder)
     except (LookupError, TypeError, ValueError, OSError) as error:
         raise UserError(f"no items that can be read ({type(error).__name__})", where=folder, remedy="copy the whole run folder") from None
+
+
+def items_of(folder: Path) -> list[str]:
+    """The words of the items, from item row 1 on."""
+    return (folder / ITEMS_FILE).read_text(encoding="utf-8").split("\n")[:-1]

@@ -23,7 +23,7 @@ from recsys_lab.data.interactions.format import sniff
 from recsys_lab.data.interactions.held_out import HeldOut
 from recsys_lab.data.interactions.histories import FEWEST_TO_HOLD_OUT, TIME_ROWS, Histories
 from recsys_lab.data.interactions.inputs import Inputs
-from recsys_lab.data.interactions.known import keep
+from recsys_lab.data.interactions.known import items_of, keep
 from recsys_lab.data.interactions.prepare import prepared_histories
 from recsys_lab.data.interactions.rows import Clicks, HeldOutClicks, HistoriesBefore, NextItems
 from recsys_lab.data.measure import measure_row_counts
@@ -88,6 +88,7 @@ def open_interactions(
         tuple(meta["notes"]),
         held_out=held_out,
         keep=partial(keep, folder, meta, max_length),
+        item_names=partial(items_of, folder),
     )
     return _measured(data, passes, cache_folder(cache))
 

@@ -15,6 +15,7 @@ def main(argv: list[str]) -> int:
     """Writes the folder, and says what the format of the tables costs. UserError for what cannot be read, traced or written."""
     line = parser("export", "A trained model as a folder: program, tables, vocabulary, a card, and serve.py, which scores raw rows.")
     line.add_argument("run", metavar="RUN", help="the folder of a run that has trained")
+    line.add_argument("words", nargs="*", metavar="WORD", help="hydra.searchpath=[file://CONF], where the run has code of your own")
     line.add_argument("-o", "--out", required=True, metavar="DIR", help="a new folder")
     line.add_argument("--tables", default=FORMATS[0], metavar="FORMAT", help=f"{', '.join(FORMATS)}: of the tables' numbers (default fp32)")
     line.add_argument("--onnx", action="store_true", help="write the dense part for ONNX too")
@@ -27,7 +28,7 @@ def main(argv: list[str]) -> int:
     from recsys_lab.export.card import accuracy  # with torch, which neither help nor a mistake needs
     from recsys_lab.export.export import export_run, figures
 
-    exported = export_run(path_of(options.run, "RUN"), out, options.tables, options.onnx)
+    exported = export_run(path_of(options.run, "RUN"), out, options.tables, options.onnx, options.words)
     if options.json:
         print(json.dumps(figures(exported)))
         return 0

@@ -46,6 +46,7 @@ def _lines(folder: Path, run: TrainedRun, exported: Exported, inputs: RawInputs)
         yield "- `dense.onnx`: the same for ONNX."
     yield f"- `tables-*.safetensors`: the embedding tables, {exported.tables}. `model.json` says which rows are where."
     yield "- `vocabulary.safetensors`: the row of each value. `model.json`: columns and scaling."
+    yield "- `serve.py` and `lookup.py`: an example of how to serve it."
     yield from ("", "## Data", "")
     yield from (f"- {note}" for note in run.record.data_notes)
     yield f"- fingerprint `{(environment.get('data') or {}).get('fingerprint')}`"

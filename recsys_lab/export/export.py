@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,8 @@ from typing import Any
 import torch
 
 from recsys_lab.base.files import write_json
-from recsys_lab.config.targets import Named
 from recsys_lab.errors import UserError, cannot_write
-from recsys_lab.export import DENSE_FILE, MODEL_FILE, ONNX_FILE, PROGRAM_FILE, SERVE_FILE, WORDS_FILE
+from recsys_lab.export import DENSE_FILE, MODEL_FILE, ONNX_FILE, PROGRAM_FILE, SERVE_FILES, WORDS_FILE
 from recsys_lab.export.card import write_card
 from recsys_lab.export.inputs import RawInputs, dense_width_of, raw_inputs
 from recsys_lab.export.program import DensePart, features_read, program_of, write_onnx
@@ -51,7 +51,7 @@ class Exported:
     notes: tuple[str, ...]
 
 
-def export_run(folder: Path, out: Path, tables: str = "fp32", onnx: bool = False, user_modules: Named = Named()) -> Exported:
+def export_run(folder: Path, out: Path, tables: str = "fp32", onnx: bool = False, words: Sequence[str] = ()) -> Exported:
     """Writes the model that the run in `folder` trained to the new folder `out`.
 
     Args:
@@ -59,7 +59,7 @@ def export_run(folder: Path, out: Path, tables: str = "fp32", onnx: bool = False
         out: is not there yet, or empty.
         tables: how their numbers are written, one of FORMATS.
         onnx: whether the dense part is written for ONNX too.
-        user_modules: modules of the user's own that the config may name.
+        words: `hydra.searchpath=[file://CONF]`, where the config names code of the user's own.
 
     Returns:
         What was written.
@@ -69,7 +69,7 @@ def export_run(folder: Path, out: Path, tables: str = "fp32", onnx: bool = False
     """
     if out.is_dir() and any(out.iterdir()):
         raise UserError("the folder is not empty", where=out, remedy="name a new one: --out DIR")
-    run = TrainedRun.of(folder, user_modules)
+    run = TrainedRun.of(folder, words)
     partial = out.with_name(f".partial-{os.getpid()}-{out.name}")
     try:
         partial.mkdir(parents=True)
@@ -92,11 +92,12 @@ def _write(run: TrainedRun, folder: Path, out: Path, format: str, onnx: bool) ->
     program = program_of(model, run.plan.tables, dense_width)
     torch.export.save(program, folder / PROGRAM_FILE)
     notes = [write_onnx(program, folder / ONNX_FILE)] if onnx else []
-    write_tensors(folder / DENSE_FILE, {name: tensor for name, tensor in model.state_dict().items()}, {"format": "pt"})
+    write_tensors(folder / DENSE_FILE, model.state_dict(), {"format": "pt"})
     inputs.write_words(folder / WORDS_FILE)
     written = write_tables(folder, tuple({table.name: table for table in read.values()}.values()), run.reader, format)
     write_json(folder / MODEL_FILE, _about(run, model.objective, inputs, read, written, format))
-    shutil.copyfile(Path(__file__).with_name(SERVE_FILE), folder / SERVE_FILE)
+    for name in SERVE_FILES:
+        shutil.copyfile(Path(__file__).with_name("served") / name, folder / name)
     if run.experiment.precision.dense != "fp32":
         notes.append(f"trained in {run.experiment.precision.dense}; the program computes in fp32, and rounds less")
     change = auc_change(run, DensePart(model), read, format)
@@ -108,20 +109,21 @@ def _write(run: TrainedRun, folder: Path, out: Path, format: str, onnx: bool) ->
     return Exported(**{**vars(exported), "bytes": size})
 
 
-def _about(
-    run: TrainedRun, objective: str, inputs: RawInputs, read: dict[str, Table], written: Written, format: str
-) -> dict[str, Any]:
+def _about(run: TrainedRun, objective: str, inputs: RawInputs, read: dict[str, Table], written: Written, format: str) -> dict[str, Any]:
     features = {
-        name: how | {"table": read[name].name, "pooling": read[name].pooling, "dim": read[name].dim} for name, how in inputs.features.items()
+        name: how | {"table": read[name].name, "pooling": read[name].pooling, "dim": read[name].dim}
+        for name, how in inputs.features.items()
     }
     tables = {
-        table.name: {"rows": table.rows, "dim": table.dim, "format": format, "shards": written.shards[table.name]} for table in read.values()
+        table.name: {"rows": table.rows, "dim": table.dim, "format": format, "shards": written.shards[table.name]}
+        for table in read.values()
     }
     return {
         "version": VERSION,
         "objective": objective,
         "dense": inputs.dense,
         "features": features,
+        "words": list(inputs.words),
         "history": inputs.history,
         "tables": tables,
         "run": {"fingerprint": run.experiment.fingerprint, "choices": dict(run.experiment.choices), "seed": run.experiment.seed},

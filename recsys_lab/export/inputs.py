@@ -73,7 +73,11 @@ def _of_table(known: known_values.Known, read: Iterable[str]) -> RawInputs:
     features: dict[str, dict[str, Any]] = {}
     for feature in read:
         column = column_of[feature if feature in column_of else feature.rpartition(":")[0]]  # a slice of a table by columns
-        how = {"ids": "hashing", "words": None, "rows": rows_of[column]} if wanted.ids == "hashing" else {"ids": "vocabulary", "words": column}
+        how = (
+            {"ids": "hashing", "words": None, "rows": rows_of[column]}
+            if wanted.ids == "hashing"
+            else {"ids": "vocabulary", "words": column}
+        )
         features[feature] = {"column": column, "many": False, **how}
     words = {}
     for column in wanted.categorical if wanted.ids != "hashing" else ():
@@ -92,7 +96,11 @@ def _of_interactions(folder: Path, read: Iterable[str]) -> RawInputs:
         features[feature] = {"column": column, "ids": ids, "words": "item", "many": not of_candidate}
     if "time" in features and figures["times"] != "numbers":
         raise UserError(
-            "times are served as numbers", where="data.time", given=f"{figures['times']} in the log", allowed="numbers", remedy="data.time=false"
+            "times are served as numbers",
+            where="data.time",
+            given=f"{figures['times']} in the log",
+            allowed="numbers",
+            remedy="data.time=false",
         )
     order = sorted(range(len(items)), key=lambda i: items[i].encode())
     words = {"item": ([items[i] for i in order], np.array(order, np.int32) + 1)}

@@ -1,13 +1,14 @@
 """The dense part as a program of torch.export: what comes after the tables, for any number of samples.
 
-    click      dense [B, K], rows by feature [B, D]                -> logits [B]
-    sequences  rows by feature [B, T, D], their lengths [B]        -> logits [B]
-    next item  the same                                            -> users [B, D], to be multiplied with items' vectors: logits
+click      dense [B, K], rows by feature [B, D]                -> logits [B]
+sequences  rows by feature [B, T, D], their lengths [B]        -> logits [B]
+next item  the same                                            -> users [B, D], to be multiplied with items' vectors: logits
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -78,11 +79,8 @@ def example(model: ClickModel, tables: tuple[Table, ...], dense_width: int) -> t
 
 def write_onnx(program: torch.export.ExportedProgram, file: Path) -> str:
     """Writes `program` for ONNX. What there is to say: nothing, or why there is no file."""
-    try:
-        import onnx  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        return f"no ONNX file: install {error.name} (pip install onnx onnxscript)"
+    if lacking := [name for name in ("onnx", "onnxscript") if find_spec(name) is None]:
+        return f"no ONNX file: pip install {' '.join(lacking)}"
     try:
         torch.onnx.export(program, (), str(file), dynamo=True, external_data=False)
     except torch.onnx.errors.OnnxExporterError as error:

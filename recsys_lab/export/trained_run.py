@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from recsys_lab.config.composition import parsed
 from recsys_lab.config.folders import VOCABULARY, stored
 from recsys_lab.config.targets import Named
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import Experiment, resolve
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.plan import ShardingPlan
-from recsys_lab.plan.serialise import load_plan
-from recsys_lab.record.run_folder import read_run
 from recsys_lab.record.run_folder import Run as RunFolder
+from recsys_lab.record.run_folder import read_run
 from recsys_lab.train.checkpoint import Reader, checked_trainer, whole
 from recsys_lab.train.checkpoint_folder import trained
 from recsys_lab.train.manifest import broken
@@ -43,13 +44,15 @@ class TrainedRun:
     reader: Reader
 
     @staticmethod
-    def of(folder: Path, user_modules: Named = Named()) -> TrainedRun:
-        """Raises UserError where `folder` is no run that has ended and left weights, or these are broken."""
+    def of(folder: Path, words: Sequence[str] = ()) -> TrainedRun:
+        """`words`: say where the config's own code is from. Raises UserError where `folder` is no run that left weights, or these are broken."""
         record = read_run(folder)
-        experiment = resolve(stored(folder, user_modules))
+        experiment = resolve(stored(folder, Named.of(parsed(words))))
         plan = record.plan_here or record.plan
         if plan is None or not experiment.trains:
-            raise UserError("no model was trained here", where=folder, given=f"mode={experiment.mode}", remedy="name a run that has trained")
+            raise UserError(
+                "no model was trained here", where=folder, given=f"mode={experiment.mode}", remedy="name a run that has trained"
+            )
         checkpoint = trained(folder)
         checked_trainer(checkpoint)
         return TrainedRun(record, experiment, plan, checkpoint, Reader(checkpoint))

@@ -45,7 +45,7 @@ def next_items(
         {
             "row": np.repeat(table[0].astype(np.int64), places),
             "rank": np.tile(np.arange(1, places + 1), count),
-            "item": numbers if names is None else [names[number - 1] for number in numbers],
+            "item": numbers if names is None else [names[number - 1] for number in numbers.tolist()],
             "probability": table[places + 1 :].T.ravel(),
         }
     ).filter(pl.col("probability") > 0)

@@ -47,9 +47,10 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "api": LEAVES | {"tables", "plan", "simulate", "record", "config", "experiment", "planning"},
     "interop": LEAVES | {"tables", "plan", "schemes", "sharders", "executor", "data", "experiment", "api"},
     "lightning": LEAVES | {"plan", "executor", "interop"},
+    "export": LEAVES | {"tables", "plan", "models", "data", "record", "config", "experiment", "train"},
     "commands": LEAVES
     | {"sharders", "plan", "data", "config", "record", "report", "sweeps", "studies", "experiment", "api", "interop"}
-    | {"doctor", "calibrate", "partition", "decide"},
+    | {"doctor", "calibrate", "partition", "decide", "export"},
     "__main__": LEAVES,
     "launchers": LEAVES | {"train"},
     "run": LEAVES | {"config", "job", "launchers", "sweeps", "studies"},
@@ -61,7 +62,7 @@ ONLY_IN: Mapping[str, frozenset[str]] = {
     "ray": frozenset({"launchers"}),
     "mlflow": frozenset({"record/mlflow_run.py", "record/mlflow_logger.py"}),
     "torch": frozenset({"data", "models", "kernels", "sharders", "executor", "schemes/execute", "record", "train"})
-    | {"experiment", "partition", "doctor", "calibrate", "launchers", "interop", "lightning", "base/devices.py"},
+    | {"experiment", "partition", "doctor", "calibrate", "launchers", "interop", "lightning", "export", "base/devices.py"},
     "torchrec": frozenset({"data", "models", "sharders", "executor", "schemes/execute", "train", "partition", "doctor", "launchers"})
     | {"interop", "lightning"},
     "lightning": frozenset({"record", "train", "launchers", "lightning"}),

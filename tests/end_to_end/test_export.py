@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
 import math
@@ -10,13 +11,13 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 import torch
 
 from recsys_lab.errors import UserError
-from recsys_lab.export import serve
 from recsys_lab.export.export import export_run
 from tests.end_to_end.lines import Done, line
 
@@ -42,7 +43,9 @@ def odd_rows() -> list[list[str]]:
         name = draw.choice([f"u{user}", f" u{user}", "", "nan", f"only {number}"]) if draw.random() < 0.3 else f"u{user}"
         day = f"2024-{1 + number // 150:02d}-{1 + draw.randrange(28):02d}"
         numbers = ["" if draw.random() < 0.1 else str(price), draw.choice(["1e6", "2.5", "-3", ".5", "NaN"])]
-        rows.append([str(int(click)), name, draw.choice([f"{item}.0", str(item)]), day, *numbers, draw.choice(["True", "false", "TRUE", ""])])
+        rows.append(
+            [str(int(click)), name, draw.choice([f"{item}.0", str(item)]), day, *numbers, draw.choice(["True", "false", "TRUE", ""])]
+        )
     return rows
 
 
@@ -62,7 +65,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def served(export: Path, text: str, bare: Path) -> subprocess.CompletedProcess[str]:
     """`python serve.py < text`, where nothing but `bare` and Python's own can be imported."""
     start = (
-        f"import runpy, sys; sys.path[:0] = [{str(bare)!r}]; sys.argv = ['serve.py']; "
+        f"import runpy, sys; sys.path[:0] = [{str(export)!r}, {str(bare)!r}]; sys.argv = ['serve.py']; "
         f"runpy.run_path({str(export / 'serve.py')!r}, run_name='__main__'); "
         "assert not {'numpy', 'polars', 'recsys_lab', 'torchrec', 'lightning', 'hydra'} & set(sys.modules)"
     )
@@ -74,6 +77,19 @@ def scores(export: Path, text: str, bare: Path) -> list:
     done = served(export, text, bare)
     assert done.returncode == 0, done.stderr
     return [json.loads(one) for one in done.stdout.splitlines()]
+
+
+def module_of(export: Path) -> Any:
+    """Its serve.py, in this process."""
+    sys.path.insert(0, str(export))
+    try:
+        spec = importlib.util.spec_from_file_location("serve", export / "serve.py")
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    finally:
+        sys.path.remove(str(export))
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +126,7 @@ def test_raw_rows_have_the_probabilities_of_the_run(clicks: Path, exported: tupl
     assert max(abs(a - b) for a, b in zip(of_csv, expected, strict=True)) < 1e-6 and max(expected) - min(expected) > 0.05
     as_json = [dict(zip(HEAD, row)) for row in test]
     typed = [row | {"price": float(row["price"]) if row["price"] else None, "item id": int(float(row["item id"]))} for row in as_json]
-    assert serve.Model(folder).score(typed) == of_csv
+    assert module_of(folder).Model(folder).score(typed) == of_csv
     assert "as trained" in done.out and "+0.000000" in done.out
 
 
@@ -119,7 +135,7 @@ def test_raw_rows_have_the_probabilities_of_the_run(clicks: Path, exported: tupl
     [
         (as_csv([odd_rows()[-1], [*odd_rows()[-1][:4], "dear", *odd_rows()[-1][5:]]]), "dear"),
         (as_csv([odd_rows()[-1], odd_rows()[-1][:3]]), "3 fields, 7 in the header"),
-        (json.dumps({"user": "u1"}) + "\n", "has no column 'item id'"),
+        (json.dumps({"user": "u1"}) + "\n", "has no column 'price'"),
         (json.dumps(dict(zip(HEAD, odd_rows()[-1])) | {"user": ["u1", "u2"]}) + "\n", "user is one value"),
     ],
     ids=["no number", "short", "no column", "a list"],
@@ -127,6 +143,7 @@ def test_raw_rows_have_the_probabilities_of_the_run(clicks: Path, exported: tupl
 def test_a_row_that_training_would_refuse_is_refused(
     text: str, says: str, exported: tuple[Path, Done], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    serve = module_of(exported[0])
     monkeypatch.setattr(sys, "stdin", io.StringIO(text))
     with pytest.raises(SystemExit) as ended:
         serve.main(exported[0])
@@ -151,7 +168,7 @@ def test_smaller_numbers_cost_what_is_printed(
     figures = export_run(clicks / "run", tmp_path / "export", tables)
     assert 0 < figures.largest_error <= largest * figures.greatest_weight
     assert figures.auc.before is not None and figures.auc.after is not None and abs(figures.auc.before - figures.auc.after) < 0.01
-    scored = serve.Model(tmp_path / "export").score([dict(zip(HEAD, row)) for row in odd_rows()[-TEST:]])
+    scored = module_of(tmp_path / "export").Model(tmp_path / "export").score([dict(zip(HEAD, row)) for row in odd_rows()[-TEST:]])
     differences = [abs(a - b) for a, b in zip(scored, probabilities(clicks), strict=True)]
     assert 0 < max(differences) < 0.01
 
@@ -163,7 +180,8 @@ def histories(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "data").mkdir()
     users = {f"user{number}": draw.randrange(20) for number in range(80)}
     texts = {
-        user: [f"B{(base + place * 3 + draw.randrange(2)) % 30:03d}" for place in range(draw.randrange(2, 14))] for user, base in users.items()
+        user: [f"B{(base + place * 3 + draw.randrange(2)) % 30:03d}" for place in range(draw.randrange(2, 14))]
+        for user, base in users.items()
     }
     log = [f"{user},{item},{number}" for user, items in texts.items() for number, item in enumerate(items)]
     (folder / "data" / "log.csv").write_text("\n".join(["user_id,item_id,timestamp", *log]) + "\n")
@@ -192,5 +210,6 @@ def test_raw_histories_have_the_items_and_probabilities_of_the_run(histories: Pa
         assert max(abs(p - q) for (_, p), q in zip(own, theirs["probability"])) < 1e-6
     history = json.loads(rows.splitlines()[0])["item"]
     assert not {item for item, _ in ranked[0]} & set(history)
-    model = serve.Model(histories / "export")
-    assert model.score([{"item": ["never seen", *history]}, {"item": " ".join(history)}]) == [ranked[0], ranked[0]]
+    model = module_of(histories / "export").Model(histories / "export")
+    unknown, joined = model.score([{"item": ["never seen", *history]}, {"item": " ".join(history)}])
+    assert unknown == joined and [item for item, _ in joined] == [item for item, _ in ranked[0]]

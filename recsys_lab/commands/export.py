@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 from recsys_lab.base.arguments import parser
+from recsys_lab.base.export_files import FORMATS
 from recsys_lab.base.files import out_folder, path_of
 from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.errors import UserError
-from recsys_lab.export import FORMATS
 
 
 def main(argv: list[str]) -> int:

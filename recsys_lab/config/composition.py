@@ -18,8 +18,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
+from recsys_lab.base import paths
 from recsys_lab.base.packages import Package
 from recsys_lab.config import absent, sized
+from recsys_lab.config.targets import Named
 from recsys_lab.errors import UserError, cannot_read, did_you_mean
 
 #: What `launcher=slurm` needs, and what Hydra says where it is not there.
@@ -32,6 +34,13 @@ def parsed(words: Sequence[str]) -> list[Override]:
     """UserError for the first word that is no override."""
     with hydra_errors():
         return OverridesParser.create(config_loader=GlobalHydra.instance().config_loader()).parse_overrides(list(words))
+
+
+def code_of(words: Sequence[str]) -> Named:
+    """The modules that `words`, such as `hydra.searchpath=[file://CONF]`, allow the config of a folder to name. UserError as `parsed`."""
+    paths.importable()
+    with hydra_errors():
+        return Named.of(OverridesParser.create().parse_overrides(list(words)))
 
 
 def composed(words: Sequence[str]) -> DictConfig:

@@ -19,6 +19,8 @@ from recsys_lab.errors import UserError
 
 #: In a run folder: rows of values and scaling, of data that have them. With this file in it, of data=table.
 VOCABULARY, OF_TABLE = "vocabulary", "vocabulary.json"
+#: And the words with which it was begun.
+WORDS_OF_RUN = Path(".hydra") / "overrides.yaml"
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -53,14 +55,14 @@ def run_to_resume(name: Any, overwrite: bool, run_dir: object = None) -> Path:
 
 
 def to_start_from(name: Any) -> tuple[Path, Path]:
-    """The folder that `name` names, and that of its run: `name` is a run or one of its checkpoints. UserError where it is neither."""
+    """The folder that `name` names, and that of its run: `name` is a run, one of its checkpoints, or an export. UserError otherwise."""
     if not isinstance(name, str | int | float) or not str(name).strip():
         raise UserError("no name of a folder", where="start_from", given=repr(name), remedy="name that of a run: start_from=RUN_FOLDER")
     folder = Path(os.path.realpath(path_of(str(name), "start_from")))
     run = folder if (folder / CONFIG_FILE).is_file() else folder.parent.parent
     if not (run / CONFIG_FILE).is_file() or (run != folder and folder.parent.name != "checkpoints"):
         what = "a folder without config.yaml" if folder.is_dir() else "no folder"
-        allowed = "a run folder, or one of its checkpoints"
+        allowed = "a run folder, one of its checkpoints, or an export"
         raise UserError("no run to start from", where="start_from", given=f"{name}: {what}", allowed=allowed)
     return folder, run
 
@@ -106,7 +108,7 @@ def going_on(config: DictConfig, folder: Path) -> DictConfig:
 
 def words_of(folder: Path) -> list[str]:
     """The overrides with which the run in `folder` was begun. None where it does not say. UserError where they are no overrides."""
-    path = folder / ".hydra" / "overrides.yaml"
+    path = folder / WORDS_OF_RUN
     if not path.is_file():
         return []
     try:
@@ -132,7 +134,7 @@ def save_hydra(folder: Path, composed: DictConfig, words: Iterable[str]) -> None
 def save_words(folder: Path, words: Iterable[str]) -> None:
     """Writes the overrides that the user gave, where `words_of` reads them."""
     choices = [word for word in words if not word.lstrip("+~").startswith("hydra")]
-    write_text(folder / ".hydra" / "overrides.yaml", yaml.safe_dump(choices, allow_unicode=True))
+    write_text(folder / WORDS_OF_RUN, yaml.safe_dump(choices, allow_unicode=True))
 
 
 def of_the_run(words: Iterable[str]) -> list[str]:

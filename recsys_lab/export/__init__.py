@@ -1,6 +1,1 @@
 """A trained model as a folder that needs nothing of this package: `export_run`. What it is for: docs/moves.md."""
-
-#: How the numbers of tables can be written. int8: a byte each, with a scale and an offset a row.
-FORMATS = ("fp32", "fp16", "bf16", "int8")
-MODEL_FILE, CARD_FILE, SERVE_FILES = "model.json", "README.md", ("serve.py", "lookup.py")
-PROGRAM_FILE, DENSE_FILE, ONNX_FILE, WORDS_FILE = "dense.pt2", "dense.safetensors", "dense.onnx", "vocabulary.safetensors"

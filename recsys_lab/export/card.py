@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recsys_lab.base.export_files import CARD_FILE, ONNX_FILE
 from recsys_lab.base.files import write_text
-from recsys_lab.export import CARD_FILE, ONNX_FILE
 from recsys_lab.export.inputs import RawInputs
 from recsys_lab.export.trained_run import TrainedRun
 from recsys_lab.plan.explain import explain

@@ -11,19 +11,21 @@ from typing import Any
 
 import torch
 
+from recsys_lab.base.export_files import DENSE_FILE, MODEL_FILE, ONNX_FILE, PROGRAM_FILE, SERVE_FILES, VERSION, WORDS_FILE
 from recsys_lab.base.files import write_json
+from recsys_lab.config.folders import VOCABULARY, WORDS_OF_RUN
+from recsys_lab.config.frozen import CONFIG_FILE
 from recsys_lab.errors import UserError, cannot_write
-from recsys_lab.export import DENSE_FILE, MODEL_FILE, ONNX_FILE, PROGRAM_FILE, SERVE_FILES, WORDS_FILE
 from recsys_lab.export.card import write_card
 from recsys_lab.export.inputs import RawInputs, dense_width_of, raw_inputs
 from recsys_lab.export.program import DensePart, features_read, program_of, write_onnx
 from recsys_lab.export.quality import Change, auc_change
 from recsys_lab.export.tables import Written, write_tables
 from recsys_lab.export.trained_run import TrainedRun
+from recsys_lab.models.click_model import ClickModel
 from recsys_lab.tables import Table
+from recsys_lab.train import manifest
 from recsys_lab.train.tensor_file import write_tensors
-
-VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ def _write(run: TrainedRun, folder: Path, out: Path, format: str, onnx: bool) ->
     write_tensors(folder / DENSE_FILE, model.state_dict(), {"format": "pt"})
     inputs.write_words(folder / WORDS_FILE)
     written = write_tables(folder, tuple({table.name: table for table in read.values()}.values()), run.reader, format)
-    write_json(folder / MODEL_FILE, _about(run, model.objective, inputs, read, written, format))
+    write_json(folder / MODEL_FILE, _about(run, model, inputs, read, written, format))
     for name in SERVE_FILES:
         shutil.copyfile(Path(__file__).with_name("served") / name, folder / name)
     if run.experiment.precision.dense != "fp32":
@@ -105,11 +107,26 @@ def _write(run: TrainedRun, folder: Path, out: Path, format: str, onnx: bool) ->
         str(out), str(run.checkpoint), format, 0, written.largest_error, written.greatest, change, tuple(note for note in notes if note)
     )
     write_card(folder, run, exported, inputs)
-    size = sum(path.stat().st_size for path in folder.iterdir())
+    _copy_config(run.record.folder, folder)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    for path in files:
+        manifest.note(path, manifest.checksum_of(path))
+    manifest.write(folder, "")
+    size = sum(path.stat().st_size for path in files)
     return Exported(**{**vars(exported), "bytes": size})
 
 
-def _about(run: TrainedRun, objective: str, inputs: RawInputs, read: dict[str, Table], written: Written, format: str) -> dict[str, Any]:
+def _copy_config(run: Path, folder: Path) -> None:
+    """What `start_from=EXPORT` needs: the run's words and config, and its vocabulary."""
+    for name in (CONFIG_FILE, WORDS_OF_RUN):
+        if (run / name).is_file():
+            (folder / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(run / name, folder / name)
+    if (run / VOCABULARY).is_dir():
+        shutil.copytree(run / VOCABULARY, folder / VOCABULARY)
+
+
+def _about(run: TrainedRun, model: ClickModel, inputs: RawInputs, read: dict[str, Table], written: Written, format: str) -> dict[str, Any]:
     features = {
         name: how | {"table": read[name].name, "pooling": read[name].pooling, "dim": read[name].dim}
         for name, how in inputs.features.items()
@@ -120,10 +137,11 @@ def _about(run: TrainedRun, objective: str, inputs: RawInputs, read: dict[str, T
     }
     return {
         "version": VERSION,
-        "objective": objective,
+        "objective": model.objective,
         "dense": inputs.dense,
         "features": features,
         "words": list(inputs.words),
+        "buffers": [name for name, _ in model.named_buffers()],
         "history": inputs.history,
         "tables": tables,
         "run": {"fingerprint": run.experiment.fingerprint, "choices": dict(run.experiment.choices), "seed": run.experiment.seed},

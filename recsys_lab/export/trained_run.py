@@ -9,9 +9,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from recsys_lab.config.composition import parsed
+from recsys_lab.config.composition import code_of
 from recsys_lab.config.folders import VOCABULARY, stored
-from recsys_lab.config.targets import Named
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import Experiment, resolve
 from recsys_lab.models.click_model import ClickModel
@@ -45,9 +44,9 @@ class TrainedRun:
 
     @staticmethod
     def of(folder: Path, words: Sequence[str] = ()) -> TrainedRun:
-        """`words`: say where the config's own code is from. Raises UserError where `folder` is no run that left weights, or these are broken."""
+        """`words`: say where the config's own code is from. Raises UserError where the run left no weights, or these are broken."""
         record = read_run(folder)
-        experiment = resolve(stored(folder, Named.of(parsed(words))))
+        experiment = resolve(stored(folder, code_of(words)))
         plan = record.plan_here or record.plan
         if plan is None or not experiment.trains:
             raise UserError(

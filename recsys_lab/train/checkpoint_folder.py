@@ -7,6 +7,7 @@ import re
 import shutil
 from pathlib import Path
 
+from recsys_lab.base.export_files import MODEL_FILE
 from recsys_lab.base.files import read_json, write_json
 from recsys_lab.errors import UserError
 
@@ -45,7 +46,9 @@ def newest(run_folder: Path) -> Path | None:
 
 
 def trained(folder: Path) -> Path:
-    """The weights that a run ended with: `folder`, where that is a checkpoint, else the best or the newest of the run in it. UserError."""
+    """The weights that a run ended with: `folder`, if that is a checkpoint or an export, else its best or newest ones. UserError."""
+    if (folder / MODEL_FILE).is_file():
+        return folder
     if folder.parent.name == FOLDER:
         last: Path | None = folder if (folder / TRAINER_FILE).is_file() else None
     else:
@@ -53,7 +56,7 @@ def trained(folder: Path) -> Path:
         last = best if (best / TRAINER_FILE).is_file() else latest(folder / FOLDER)
     if last is None:
         what, remedy = "no checkpoint to start from", "name a run that has trained: start_from=RUN_FOLDER"
-        raise UserError(what, where="start_from", given=folder, allowed="a folder with checkpoints, or one of them", remedy=remedy)
+        raise UserError(what, where="start_from", given=folder, allowed="a run, a checkpoint, or an export", remedy=remedy)
     return last
 
 

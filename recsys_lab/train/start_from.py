@@ -14,7 +14,9 @@ import torch.distributed as dist
 from recsys_lab.errors import UserError
 from recsys_lab.executor.sharded_model import ShardedModel
 from recsys_lab.record.started_from import StartedFrom, shortened
+from recsys_lab.train import manifest
 from recsys_lab.train.checkpoint import Piece, Reader, checked_trainer
+from recsys_lab.train.exported import is_export, reader_of
 from recsys_lab.train.manifest import broken
 from recsys_lab.train.model_executor import TrainedModel, weight_pieces
 
@@ -43,12 +45,11 @@ class StartFrom(pl.Callback):
 
 @torch.no_grad()
 def take_weights(model: ShardedModel, folder: Path) -> StartedFrom:
-    """Sets every weight of `model` that the checkpoint `folder` has by name and shape. Collective.
+    """Sets every weight of `model` that the checkpoint or export in `folder` has by name and shape. Collective.
 
     A table may have more rows than there: those stay as they are. Raises UserError for a checkpoint that is broken.
     """
-    checked_trainer(folder, "", dist.get_rank(), dist.get_world_size())
-    reader = Reader(folder)
+    reader, said = checked_reader(folder, dist.get_rank(), dist.get_world_size())
     whole_tables = {f"table.{table.name}.weight": (table.rows, table.dim) for table in model.plan.tables}
     own: dict[str, tuple[bool, str]] = {}
     for piece in weight_pieces(model, model.table_shards()):
@@ -57,12 +58,22 @@ def take_weights(model: ShardedModel, folder: Path) -> StartedFrom:
     dist.all_gather_object(everyone, own)
     all_own = {key: taken for of_rank in everyone for key, taken in of_rank.items()}
     return StartedFrom(
-        folder=str(folder),
+        folder=f"{folder}{said}",
         taken=sum(taken for taken, _ in all_own.values()),
         partly={key: why for key, (taken, why) in sorted(all_own.items()) if taken and why},
         not_taken={key: why for key, (taken, why) in sorted(all_own.items()) if not taken},
         unused=sorted(key for key in reader.keys() if _is_weight(key, reader) and key not in all_own),
     )
+
+
+def checked_reader(folder: Path, rank: int, world_size: int) -> tuple[Reader, str]:
+    """Of files that are as they were written, this rank's share of them, and what is to be said of their numbers. Raises UserError."""
+    if not is_export(folder):
+        checked_trainer(folder, "", rank, world_size)
+        return Reader(folder), ""
+    manifest.check(folder, "", {"manifest": manifest.VERSION}, rank, world_size)
+    reader, format = reader_of(folder)
+    return reader, f" (an export, tables in {format})"
 
 
 def check_all_taken(started: StartedFrom) -> None:

@@ -19,7 +19,7 @@ import torch
 
 from recsys_lab.errors import UserError
 from recsys_lab.export.export import export_run
-from tests.end_to_end.lines import Done, line
+from tests.end_to_end.lines import Done, line, result
 
 #: What a bare environment has: torch, safetensors and what torch imports. No numpy, and nothing of ours.
 BARE = ("torch", "torchgen", "functorch", "safetensors", "typing_extensions.py", "sympy", "mpmath", "filelock", "jinja2", "markupsafe")
@@ -171,6 +171,28 @@ def test_smaller_numbers_cost_what_is_printed(
     scored = module_of(tmp_path / "export").Model(tmp_path / "export").score([dict(zip(HEAD, row)) for row in odd_rows()[-TEST:]])
     differences = [abs(a - b) for a, b in zip(scored, probabilities(clicks), strict=True)]
     assert 0 < max(differences) < 0.01
+
+
+@pytest.mark.long
+def test_an_export_is_started_from_as_its_run_is(
+    clicks: Path, exported: tuple[Path, Done], cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own weights to the bit; of int8 what serve.py reads. A file that was changed is refused."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    (tmp_path / "new.csv").write_text(as_csv(odd_rows()[-TEST:]))
+    export_run(clicks / "run", tmp_path / "int8", "int8")
+    for number, folder in enumerate((exported[0], tmp_path / "int8")):
+        file = tmp_path / f"{number}.parquet"
+        new = (f"data.splits.test={tmp_path / 'new.csv'}", "mode=predict", f"predictions={file}", f"hydra.run.dir={tmp_path / str(number)}")
+        done = line(f"start_from={folder}", *new, cache=cache)
+        assert done.code == 0, done.err
+        scored = module_of(folder).Model(folder).score([dict(zip(HEAD, row)) for row in odd_rows()[-TEST:]])
+        assert max(abs(a - b) for a, b in zip(pl.read_parquet(file)["probability"], scored, strict=True)) < 1e-6
+        assert ("tables in fp32", "tables in int8")[number] in result(tmp_path / str(number))["started_from"]["folder"]
+    part = tmp_path / "int8" / "dense.safetensors"
+    part.write_bytes(part.read_bytes()[:-1] + b"x")
+    done = line(f"start_from={tmp_path / 'int8'}", *new[:-1], f"hydra.run.dir={tmp_path / 'refused'}", cache=cache)
+    assert done.code == 2 and "dense.safetensors is not what was written" in done.err
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ def main(argv: list[str]) -> int:
     line.add_argument("words", nargs="*", metavar="WORD", help="hydra.searchpath=[file://CONF], where the run has code of your own")
     line.add_argument("-o", "--out", required=True, metavar="DIR", help="a new folder")
     line.add_argument("--tables", default=FORMATS[0], metavar="FORMAT", help=f"{', '.join(FORMATS)}: of the tables' numbers (default fp32)")
-    line.add_argument("--onnx", action="store_true", help="write the dense part for ONNX too")
+    line.add_argument("--onnx", action="store_true", help="write the dense arch for ONNX too")
     line.add_argument("--json", action="store_true", help="print one JSON object")
     options = line.parse_intermixed_args(argv)
     if options.tables not in FORMATS:
@@ -33,7 +33,5 @@ def main(argv: list[str]) -> int:
         print(json.dumps(figures(exported)))
         return 0
     print(f"{exported.folder}: weights of {exported.checkpoint}, tables in {exported.tables}, {exported.bytes / 1e6:,.1f} MB")
-    print(accuracy(exported))
-    for note in exported.notes:
-        print(note)
+    print(*accuracy(exported), *exported.notes, sep="\n")
     return 0

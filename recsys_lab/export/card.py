@@ -22,14 +22,14 @@ def write_card(folder: Path, run: TrainedRun, exported: Exported, inputs: RawInp
     write_text(folder / CARD_FILE, "\n".join(_lines(folder, run, exported, inputs)) + "\n")
 
 
-def accuracy(exported: Exported) -> str:
-    """What the format of the tables costs, in a sentence."""
+def accuracy(exported: Exported) -> tuple[str, str]:
+    """What the format of the tables costs: in weights, in quality."""
     change = exported.auc
     error = f"largest error of a weight {exported.largest_error:.3g} (the greatest is {exported.greatest_weight:.3g})"
     if change.before is None or change.after is None:
-        return f"{error}; AUC change not measured: {change.why_not}"
+        return error, f"AUC change not measured: {change.why_not}"
     of = f"AUC {change.before:.6f} as trained, {change.after:.6f} as exported, over {change.examples:,} rows of test"
-    return f"{error}; {of}: {change.after - change.before:+.6f}"
+    return error, f"{of}: {change.after - change.before:+.6f}"
 
 
 def _lines(folder: Path, run: TrainedRun, exported: Exported, inputs: RawInputs) -> Iterator[str]:
@@ -41,7 +41,7 @@ def _lines(folder: Path, run: TrainedRun, exported: Exported, inputs: RawInputs)
     columns = [one["column"] for one in inputs.dense] + list(dict.fromkeys(one["column"] for one in inputs.features.values()))
     yield f"reads CSV or JSON lines with the columns {', '.join(f'`{name}`' for name in columns)}. It needs torch and safetensors."
     yield from ("", "## Files", "")
-    yield "- `dense.pt2`: the dense part, a program of `torch.export`; its weights also in `dense.safetensors`."
+    yield "- `dense.pt2`: the dense arch, a program of `torch.export`; its weights also in `dense.safetensors`."
     if (folder / ONNX_FILE).is_file():
         yield "- `dense.onnx`: the same for ONNX."
     yield f"- `tables-*.safetensors`: the embedding tables, {exported.tables}. `model.json` says which rows are where."
@@ -52,7 +52,7 @@ def _lines(folder: Path, run: TrainedRun, exported: Exported, inputs: RawInputs)
     yield f"- fingerprint `{(environment.get('data') or {}).get('fingerprint')}`"
     yield from ("", "## Quality", "")
     yield from _metrics(run.record.result.get("quality") or {})
-    yield f"Tables in {exported.tables}: {accuracy(exported)}."
+    yield f"Tables in {exported.tables}: {'; '.join(accuracy(exported))}."
     yield from (f"\n{note[0].upper()}{note[1:]}." for note in exported.notes)
     yield from ("", "## Training", "")
     yield f"- model `{choices['model']}`, sharder `{choices['sharder']}`, precision `{choices['precision']}`, seed {run.experiment.seed}"

@@ -18,7 +18,7 @@ from recsys_lab.config.frozen import CONFIG_FILE
 from recsys_lab.errors import UserError, cannot_write
 from recsys_lab.export.card import write_card
 from recsys_lab.export.inputs import RawInputs, dense_width_of, raw_inputs
-from recsys_lab.export.program import DensePart, features_read, program_of, write_onnx
+from recsys_lab.export.program import DenseArch, features_read, program_of, write_onnx
 from recsys_lab.export.quality import Change, auc_change
 from recsys_lab.export.tables import Written, write_tables
 from recsys_lab.export.trained_run import TrainedRun
@@ -60,14 +60,14 @@ def export_run(folder: Path, out: Path, tables: str = "fp32", onnx: bool = False
         folder: of a run that has ended.
         out: is not there yet, or empty.
         tables: how their numbers are written, one of FORMATS.
-        onnx: whether the dense part is written for ONNX too.
+        onnx: whether the dense arch is written for ONNX too.
         words: `hydra.searchpath=[file://CONF]`, where the config names code of the user's own.
 
     Returns:
         What was written.
 
     Raises:
-        UserError: `out` holds something, `folder` left no weights, or they are broken; the dense part cannot be traced.
+        UserError: `out` holds something, `folder` left no weights, or they are broken; the dense arch cannot be traced.
     """
     if out.is_dir() and any(out.iterdir()):
         raise UserError("the folder is not empty", where=out, remedy="name a new one: --out DIR")
@@ -88,7 +88,7 @@ def export_run(folder: Path, out: Path, tables: str = "fp32", onnx: bool = False
 
 def _write(run: TrainedRun, folder: Path, out: Path, format: str, onnx: bool) -> Exported:
     dense_width = dense_width_of(run.vocabulary) if run.vocabulary is not None else run.experiment.open_data().dense_features
-    model = run.dense_part(dense_width)
+    model = run.dense_arch(dense_width)
     read = features_read(model, run.plan.tables)
     inputs = raw_inputs(run.vocabulary, read, dense_width)
     program = program_of(model, run.plan.tables, dense_width)
@@ -102,7 +102,7 @@ def _write(run: TrainedRun, folder: Path, out: Path, format: str, onnx: bool) ->
         shutil.copyfile(Path(__file__).with_name("served") / name, folder / name)
     if run.experiment.precision.dense != "fp32":
         notes.append(f"trained in {run.experiment.precision.dense}; the program computes in fp32, and rounds less")
-    change = auc_change(run, DensePart(model), read, format)
+    change = auc_change(run, DenseArch(model), read, format)
     exported = Exported(
         str(out), str(run.checkpoint), format, 0, written.largest_error, written.greatest, change, tuple(note for note in notes if note)
     )

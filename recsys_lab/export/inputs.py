@@ -1,4 +1,4 @@
-"""How raw values become what the tables and the dense part read: what serve.py must know of a run's data."""
+"""How raw values become what the tables and the dense arch read: what serve.py must know of a run's data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dense part as a program of torch.export: what comes after the tables, for any number of samples.
+"""The dense arch as a program of torch.export: what comes after the tables, for any number of samples.
 
 click      dense [B, K], rows by feature [B, D]                -> logits [B]
 sequences  rows by feature [B, T, D], their lengths [B]        -> logits [B]
@@ -7,7 +7,6 @@ next item  the same                                            -> users [B, D], 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 
 from recsys_lab.errors import UserError
 from recsys_lab.models.click_model import ClickModel
-from recsys_lab.models.history import TOLD
+from recsys_lab.models.history import CANDIDATE, HISTORY, TOLD
 from recsys_lab.models.jagged import PaddedRows
 from recsys_lab.tables import Table
 
@@ -26,7 +25,7 @@ _SAMPLES, _LENGTH = 3, 5
 _MOST = 1 << 20
 
 
-class DensePart(nn.Module):
+class DenseArch(nn.Module):
     """`model` without its tables, with one signature for all kinds: what a kind does not read is None or empty."""
 
     def __init__(self, model: ClickModel):
@@ -50,15 +49,15 @@ def features_read(model: ClickModel, tables: tuple[Table, ...]) -> dict[str, Tab
 
 
 def program_of(model: ClickModel, tables: tuple[Table, ...], dense_width: int) -> torch.export.ExportedProgram:
-    """Traces the dense part. Raises UserError for a model that torch.export cannot trace."""
+    """Traces the dense arch. Raises UserError for a model that torch.export cannot trace."""
     arguments, shapes = example(model, tables, dense_width)
     try:
         with torch.no_grad():
-            return torch.export.export(DensePart(model), arguments, dynamic_shapes=shapes)
+            return torch.export.export(DenseArch(model), arguments, dynamic_shapes=shapes)
     except (RuntimeError, ValueError, TypeError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         remedy = "in a model of your own, let no shape or branch depend on values"
-        raise UserError(f"torch.export cannot trace the dense part ({first})", where=type(model).__name__, remedy=remedy) from None
+        raise UserError(f"torch.export cannot trace the dense arch ({first})", where=type(model).__name__, remedy=remedy) from None
 
 
 def example(model: ClickModel, tables: tuple[Table, ...], dense_width: int) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -70,11 +69,18 @@ def example(model: ClickModel, tables: tuple[Table, ...], dense_width: int) -> t
     if all(table.pooling != "none" for table in read.values()):
         rows = {name: torch.zeros(_SAMPLES, table.dim) for name, table in read.items()}
         return (dense, rows, {}), (shape_of_dense, {name: {0: samples} for name in rows}, {})
-    rows = {name: torch.zeros(_SAMPLES, _LENGTH, table.dim) for name, table in read.items()}
-    lengths = {name: torch.full((_SAMPLES,), _LENGTH) for name in read}
-    longest = torch.export.Dim("length", min=1, max=_MOST)
-    shapes: Mapping[str, Any] = {name: {0: samples, 1: longest} for name in rows}
+    sizes = {name: _length_of(name) for name in read}
+    rows = {name: torch.zeros(_SAMPLES, 1 if sizes[name] is None else _LENGTH, table.dim) for name, table in read.items()}
+    lengths = {name: torch.full((_SAMPLES,), own.shape[1]) for name, own in rows.items()}
+    shapes = {name: {0: samples} if size is None else {0: samples, 1: size} for name, size in sizes.items()}
     return (dense, rows, lengths), (shape_of_dense, shapes, {name: {0: samples} for name in lengths})
+
+
+def _length_of(feature: str) -> Any:
+    """T of a feature: that of the history, one of its own, or None of a candidate, which is one."""
+    if feature in CANDIDATE:
+        return None
+    return torch.export.Dim("length" if feature in HISTORY else f"length_of_{feature}", min=1, max=_MOST)
 
 
 def write_onnx(program: torch.export.ExportedProgram, file: Path) -> str:
@@ -82,8 +88,8 @@ def write_onnx(program: torch.export.ExportedProgram, file: Path) -> str:
     if lacking := [name for name in ("onnx", "onnxscript") if find_spec(name) is None]:
         return f"no ONNX file: pip install {' '.join(lacking)}"
     try:
-        torch.onnx.export(program, (), str(file), dynamo=True, external_data=False)
+        torch.onnx.export(program, (), str(file), dynamo=True, external_data=False, output_names=["output"], verbose=False)
     except torch.onnx.errors.OnnxExporterError as error:
         file.unlink(missing_ok=True)
-        return f"no ONNX file: torch.onnx cannot write this dense part ({(str(error).splitlines() or [''])[0]})"
+        return f"no ONNX file: torch.onnx cannot write this dense arch ({(str(error).splitlines() or [''])[0]})"
     return ""

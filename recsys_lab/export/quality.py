@@ -11,7 +11,7 @@ import torch
 
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import UserError
-from recsys_lab.export.program import DensePart
+from recsys_lab.export.program import DenseArch
 from recsys_lab.export.tables import decoded, encoded, rows_of
 from recsys_lab.export.trained_run import TrainedRun
 from recsys_lab.record.metrics import quality
@@ -32,9 +32,9 @@ class Change:
     why_not: str = ""
 
 
-def auc_change(run: TrainedRun, dense_part: DensePart, read: Mapping[str, Table], format: str) -> Change:
+def auc_change(run: TrainedRun, dense_arch: DenseArch, read: Mapping[str, Table], format: str) -> Change:
     """Measured where the run's data are there as it was trained on them, and it predicts clicks."""
-    if dense_part.model.objective != "click" or any(table.pooling == "none" for table in read.values()):
+    if dense_arch.model.objective != "click" or any(table.pooling == "none" for table in read.values()):
         return Change(why_not="the model ranks items or reads sequences")
     try:
         data = run.experiment.open_data(max(table.rows for table in run.plan.tables))
@@ -45,10 +45,10 @@ def auc_change(run: TrainedRun, dense_part: DensePart, read: Mapping[str, Table]
         return Change(why_not="the data are others than when it was trained")
     if "test" not in data.splits or not data.learnable or not data.labelled:
         return Change(why_not="there is no test split with labels")
-    return _measured(run, dense_part, read, format, data)
+    return _measured(run, dense_arch, read, format, data)
 
 
-def _measured(run: TrainedRun, dense_part: DensePart, read: Mapping[str, Table], format: str, data: DataSet) -> Change:
+def _measured(run: TrainedRun, dense_arch: DenseArch, read: Mapping[str, Table], format: str, data: DataSet) -> Change:
     split, names = data.splits["test"], [feature.name for feature in data.features]
     rows = min(split.rows, MOST_ROWS)
     batches = [split.read(np.arange(first, min(first + _BATCH, rows))) for first in range(0, rows, _BATCH)]
@@ -64,7 +64,7 @@ def _measured(run: TrainedRun, dense_part: DensePart, read: Mapping[str, Table],
 
     def auc(weights: Mapping[str, torch.Tensor]) -> float:
         lookup: Callable[[str, np.ndarray], torch.Tensor] = lambda name, i: weights[name][np.searchsorted(own_rows[name], i)]  # noqa: E731
-        logits = np.concatenate([_logits(dense_part, read, names, batch, lookup) for batch in batches])
+        logits = np.concatenate([_logits(dense_arch, read, names, batch, lookup) for batch in batches])
         return float(quality(logits, labels, "test")["auc"])
 
     try:
@@ -75,7 +75,7 @@ def _measured(run: TrainedRun, dense_part: DensePart, read: Mapping[str, Table],
 
 @torch.no_grad()
 def _logits(
-    dense_part: DensePart, read: Mapping[str, Table], names: list[str], batch: Any, lookup: Callable[[str, np.ndarray], torch.Tensor]
+    dense_arch: DenseArch, read: Mapping[str, Table], names: list[str], batch: Any, lookup: Callable[[str, np.ndarray], torch.Tensor]
 ) -> np.ndarray:
     dense = None if batch.dense is None else torch.from_numpy(np.ascontiguousarray(batch.dense))
     vectors = {}
@@ -84,4 +84,4 @@ def _logits(
         bags = torch.repeat_interleave(torch.arange(len(counts)), counts)
         pooled = torch.zeros(len(counts), table.dim).index_add(0, bags, lookup(table.name, own))
         vectors[name] = pooled / counts.clamp(min=1)[:, None] if table.pooling == "mean" else pooled
-    return dense_part(dense, {name: vectors[name] for name in read}, {}).numpy()
+    return dense_arch(dense, {name: vectors[name] for name in read}, {}).numpy()

@@ -1,4 +1,4 @@
-"""What a run trained: its tables, its dense part with the weights of its best or newest checkpoint, and where the rest can be read."""
+"""What a run trained: its tables, its dense arch with the weights of its best or newest checkpoint, and where the rest can be read."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TrainedRun:
         folder = self.record.folder / VOCABULARY
         return folder if folder.is_dir() else None
 
-    def dense_part(self, dense_width: int) -> ClickModel:
+    def dense_arch(self, dense_width: int) -> ClickModel:
         """The model without its tables, on the CPU in FP32, for K = `dense_width`. Raises UserError where the checkpoint is another's."""
         towers = self.experiment.sharder.modules(self.plan.towers)
         completed = any(key.startswith("model.") for key in self.record.result.get("chosen") or ())

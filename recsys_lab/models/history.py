@@ -13,6 +13,8 @@ from recsys_lab.models.jagged import Places, places_of
 
 #: The history, and features that say more of each of its items: as long as it, and added to it.
 HISTORY = ("item", "category", "time")
+#: The candidate, and what says more of it: as long as it, and added to it.
+CANDIDATE = ("candidate", "candidate_category")
 #: The item that comes next, and one that never came.
 TOLD = ("positive", "negative")
 #: Of those, the feature through which an item's own vector is looked up.

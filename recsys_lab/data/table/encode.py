@@ -49,8 +49,8 @@ def categories(column: pl.Series) -> pl.Series:
     if cells.str.contains(r"^[ \t]|[ \t]$").any():
         cells = cells.str.replace(r"^[ \t]*([^ \t](?:.*[^ \t])?)[ \t]*$", "${1}")
     if cells.str.contains(".", literal=True).any():
-        cells = cells.str.replace(r"^(-?\d+)\.0*$", "${1}").replace("-0", "0")
-    return cells
+        cells = cells.str.replace(r"^(-?\d+)\.0*$", "${1}")
+    return cells.replace("-0", "0")
 
 
 def bags(column: pl.Series, separator: str) -> tuple[pl.Series, np.ndarray]:

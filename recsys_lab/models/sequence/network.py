@@ -26,14 +26,11 @@ from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor
 from recsys_lab.errors import UserError
 from recsys_lab.models.attention import CausalBlock, TargetAttention
 from recsys_lab.models.click_model import ClickModel, ModelInputs
-from recsys_lab.models.history import TOLD, check_no_dense, history_of, next_item_logits, placed_rows
+from recsys_lab.models.history import CANDIDATE, TOLD, check_no_dense, history_of, next_item_logits, placed_rows
 from recsys_lab.models.jagged import Places, places_of
 from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import check_layers, embedding_rows, feature_names, mlp
 from recsys_lab.models.sequence import Sequence
-
-#: The candidate, and what says more of it: as long as it, and added to it.
-_CANDIDATE = ("candidate", "candidate_category")
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ class Roles:
     def of(features: list[str]) -> Roles:
         """`item` is the history, with `category` and `time`. Without one every feature is a history of its own."""
         others = tuple((name,) for name in features) if "item" not in features else (history_of(features),)
-        return Roles(others, tuple(name for name in _CANDIDATE if name in features))
+        return Roles(others, tuple(name for name in CANDIDATE if name in features))
 
 
 class SequenceNetwork(ClickModel):

@@ -28,7 +28,7 @@ def accuracy(exported: Exported) -> tuple[str, str]:
     error = f"largest error of a weight {exported.largest_error:.3g} (the greatest is {exported.greatest_weight:.3g})"
     if change.before is None or change.after is None:
         return error, f"AUC change not measured: {change.why_not}"
-    of = f"AUC {change.before:.6f} as trained, {change.after:.6f} as exported, over {change.examples:,} rows of test"
+    of = f"AUC {change.before:.6f} with tables as trained, {change.after:.6f} as exported, over {change.examples:,} rows of test"
     return error, f"{of}: {change.after - change.before:+.6f}"
 
 

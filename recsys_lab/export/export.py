@@ -69,7 +69,7 @@ def export_run(folder: Path, out: Path, tables: str = "fp32", onnx: bool = False
     Raises:
         UserError: `out` holds something, `folder` left no weights, or they are broken; the dense arch cannot be traced.
     """
-    if out.is_dir() and any(out.iterdir()):
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise UserError("the folder is not empty", where=out, remedy="name a new one: --out DIR")
     run = TrainedRun.of(folder, words)
     partial = out.with_name(f".partial-{os.getpid()}-{out.name}")
@@ -91,6 +91,8 @@ def _write(run: TrainedRun, folder: Path, out: Path, format: str, onnx: bool) ->
     model = run.dense_arch(dense_width)
     read = features_read(model, run.plan.tables)
     inputs = raw_inputs(run.vocabulary, read, dense_width)
+    if model.objective == "next_item" and inputs.history is None:
+        raise UserError("the run kept no items to rank", where=run.record.folder, remedy="train it again on data=interactions or movielens")
     program = program_of(model, run.plan.tables, dense_width)
     torch.export.save(program, folder / PROGRAM_FILE)
     notes = [write_onnx(program, folder / ONNX_FILE)] if onnx else []
@@ -102,6 +104,8 @@ def _write(run: TrainedRun, folder: Path, out: Path, format: str, onnx: bool) ->
         shutil.copyfile(Path(__file__).with_name("served") / name, folder / name)
     if run.experiment.precision.dense != "fp32":
         notes.append(f"trained in {run.experiment.precision.dense}; the program computes in fp32, and rounds less")
+    if any(how["ids"] == "row" for how in inputs.features.values()):
+        notes.append("the run kept no raw values: a row has ids of tables, and scaled numbers")
     change = auc_change(run, DenseArch(model), read, format)
     exported = Exported(
         str(out), str(run.checkpoint), format, 0, written.largest_error, written.greatest, change, tuple(note for note in notes if note)

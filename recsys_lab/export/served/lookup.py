@@ -92,7 +92,7 @@ def number_of(value, scale, mean, spread):
     text = text_of(value).strip()
     if text in ("", "NaN", "nan"):
         return mean if scale == "none" else 0.0
-    if "_" in text or not math.isfinite(number := float(text)) or abs(number) > GREATEST:
+    if "_" in text or not text.isascii() or not math.isfinite(number := float(text)) or abs(number) > GREATEST:
         raise ValueError(f"{text} is no number that can be read")
     if scale == "log":
         number = math.copysign(math.log1p(abs(number)), number)

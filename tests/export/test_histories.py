@@ -1,0 +1,79 @@
+"""Raw histories become the rows of tables that training read: items, their categories, the time between them."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+
+import recsys_lab.export.served as served
+from recsys_lab.data.interactions import open_interactions
+from recsys_lab.export.inputs import raw_inputs
+from recsys_lab.tables import Table
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> list[tuple[str, list[str], list[int]]]:
+    """User, items and times of a log with categories, users in the order of their rows."""
+    draw, users = random.Random(3), []
+    for number in range(12):
+        items = [f"i{draw.randrange(20):02d}" for _ in range(draw.randrange(3, 12))]
+        times = np.cumsum([draw.choice([0, 1, 5, 70, 9000]) for _ in items]).tolist()
+        users.append((f"u{number:02d}", items, [10**9 + time for time in times]))
+    lines = [f"{user},{item},{time}" for user, items, times in users for item, time in zip(items, times)]
+    (tmp_path / "log.csv").write_text("\n".join(["user_id,item_id,timestamp", *lines]) + "\n")
+    (tmp_path / "categories.json").write_text(json.dumps({f"i{n:02d}": [f"c{n % 4}"] for n in range(20)}))
+    return users
+
+
+@pytest.mark.parametrize(("objective", "pooling"), [("next_item", "none"), ("click", "sum")])
+def test_a_history_has_the_rows_of_the_test_split(
+    objective: Any, pooling: Any, log: list[tuple[str, list[str], list[int]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(served.__file__).parent))
+    serve = __import__("serve")
+    sys.modules.pop("serve")
+    data = open_interactions(
+        root=str(tmp_path),
+        file="log.csv",
+        format=None,
+        columns=None,
+        on_bad_line="fail",
+        category="categories.json",
+        time=True,
+        objective=objective,
+        pooling=pooling,
+        max_length=5,
+        passes=1,
+        seed_of_negatives=1,
+        cache=str(tmp_path / "cache"),
+    )
+    assert data.keep is not None and data.item_names is not None
+    data.keep(tmp_path / "vocabulary")
+    read = {f.name: Table(f.table_name, f.rows, 4, (f.name,), f.pooling) for f in data.features if f.name not in ("positive", "negative")}
+    inputs = raw_inputs(tmp_path / "vocabulary", read, 0)
+    inputs.write_words(tmp_path / "words.safetensors")
+    model = object.__new__(serve.Model)
+    with safe_open(tmp_path / "words.safetensors", "pt") as file:
+        model.words, model.categories = {"item": serve.Words(file, "item")}, file.get_tensor("categories").tolist()
+    model.history = inputs.history
+    split, names = data.splits["test"], data.item_names()
+    for row in range(split.rows):
+        rows = split.read(np.array([row]))
+        expected = dict(zip((f.name for f in data.features), np.split(rows.ids, np.cumsum(rows.lengths[:, 0])[:-1])))
+        _, items, times = log[row if objective == "next_item" else row // 2]
+        raw: dict[str, Any] = {"item": items[:-1], "time": times[:-1]}
+        if objective == "click":
+            raw["candidate"] = names[int(expected["candidate"][0]) - 1]
+        for name, feature in inputs.features.items():
+            assert model.ids(raw, feature) == expected[name].tolist(), (row, name)
+        text = {"item": " ".join(raw["item"]), "time": " ".join(map(str, raw["time"]))}
+        assert model.ids(raw | text, inputs.features["time"]) == expected["time"].tolist()
+    with pytest.raises(ValueError, match="a time is needed"):
+        model.ids(raw | {"time": times}, inputs.features["time"])

@@ -112,11 +112,10 @@ def _write(run: TrainedRun, folder: Path, out: Path, format: str, onnx: bool) ->
     )
     write_card(folder, run, exported, inputs)
     _copy_config(run.record.folder, folder)
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    for path in files:
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    for path in [path for path in folder.iterdir() if path.is_file()]:
         manifest.note(path, manifest.checksum_of(path))
     manifest.write(folder, "")
-    size = sum(path.stat().st_size for path in files)
     return Exported(**{**vars(exported), "bytes": size})
 
 

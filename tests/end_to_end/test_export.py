@@ -158,6 +158,7 @@ def test_the_folder_tells_of_itself_and_is_never_written_over(exported: tuple[Pa
     with pytest.raises(UserError):
         export_run(clicks / "data", clicks / "none")
     assert not (clicks / "none").exists() and not list(clicks.glob(".partial*"))
+    assert not list(exported[0].rglob("*.sum"))
 
 
 @pytest.mark.parametrize(("tables", "largest"), [("bf16", 2**-8), ("fp16", 2**-11), ("int8", 1 / 255)])

@@ -12,6 +12,7 @@ from recsys_lab.experiment import of_words
 from recsys_lab.export.program import DenseArch, features_read, program_of
 
 CLICKS = ("data=random", "data.rows_per_table=[11,30,40,7]", "data.dense_features=5", "logger=none")
+LONG = pytest.mark.long
 HISTORIES = ("data=random", "data.rows_per_table=[50]", "logger=none", "mode=plan", "model.max_length=12")
 
 
@@ -29,12 +30,14 @@ def fresh(*words: str) -> tuple[Any, Any, int]:
 @pytest.mark.parametrize(
     "words",
     [
-        ("model=dcn",),
         ("model=dcn", "sharder=dmt", "model.first_order=true"),
         ("model=dlrm",),
-        ("model=dlrm", "model.embedding_dim=32", "model.bottom_layers=[32]"),  # whose dots are a kernel of ours
-        ("model=deepfm",),
-        ("model=xlrm", "model.rows=null", "model.lengths=null", "model.dense_features=null", "model.groups=null"),
+        pytest.param(("model=dlrm", "model.embedding_dim=32", "model.bottom_layers=[32]"), marks=LONG),  # whose dots are a kernel of ours
+        pytest.param(("model=deepfm",), marks=LONG),
+        pytest.param(
+            ("model=xlrm", "model.rows=null", "model.lengths=null", "model.dense_features=null", "model.groups=null"),
+            marks=LONG,
+        ),
     ],
     ids=lambda words: " ".join(words[:2]),
 )
@@ -49,8 +52,12 @@ def test_a_click_model(words: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("model=sequence", "model.objective=next_item"), ("model=sequence", "model.objective=click"), ("model=hstu",)]
-    + [("model=sequence", "model.objective=click", "model.attention=pairwise")],
+    [
+        ("model=sequence", "model.objective=next_item"),
+        ("model=sequence", "model.objective=click"),
+        pytest.param(("model=hstu",), marks=LONG),
+        pytest.param(("model=sequence", "model.objective=click", "model.attention=pairwise"), marks=LONG),
+    ],
     ids=" ".join,
 )
 def test_a_model_of_histories(words: tuple[str, ...]) -> None:

@@ -112,7 +112,7 @@ class InteractionLayer(nn.Module):
 
 def mixed(linear: nn.Linear, x: Tensor) -> Tensor:
     """[B, n, N] -> [B, m, N]: linear combinations of the n vectors. As `linear(x.mT).mT`, without keeping a turned copy of x."""
-    y = matmul(linear.weight.expand(len(x), -1, -1), x)
+    y = matmul(linear.weight.expand(x.shape[0], -1, -1), x)
     return y if linear.bias is None else y + linear.bias.unsqueeze(1)
 
 

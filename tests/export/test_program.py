@@ -48,7 +48,7 @@ def test_a_click_model(words: tuple[str, ...]) -> None:
         rows = {name: torch.randn(samples, table.dim) for name, table in features_read(model, tables).items()}
         dense = torch.randn(samples, width)
         expected = model.predict(dense, rows)
-        assert (program(dense, rows, {}) - expected).abs().max() <= 1e-5 * max(1.0, expected.abs().max())
+        assert (program(dense, rows, {}) - expected).abs().max() <= 1e-4 * max(1.0, expected.abs().max())
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def dense_width_of(vocabulary: Path) -> int:
 def _of_table(known: known_values.Known, read: Iterable[str]) -> RawInputs:
     wanted = known.wanted
     dense = [
-        {"column": name, "scale": wanted.dense_scale, "mean": known.scaling[name][0], "spread": known.scaling[name][1]}
+        {"column": name, "scale": wanted.scale_of(name), "mean": known.scaling[name][0], "spread": known.scaling[name][1]}
         for name in wanted.dense
     ]
     column_of = dict(zip(feature_names(wanted.categorical), wanted.categorical))
@@ -78,7 +78,8 @@ def _of_table(known: known_values.Known, read: Iterable[str]) -> RawInputs:
             if wanted.ids == "hashing"
             else {"ids": "vocabulary", "words": column}
         )
-        features[feature] = {"column": column, "many": False, **how}
+        separator = dict(wanted.lists).get(column)
+        features[feature] = {"column": column, "many": separator is not None, "separator": separator, **how}
     words = {}
     for column in wanted.categorical if wanted.ids != "hashing" else ():
         values = known.values(column).sort("value")

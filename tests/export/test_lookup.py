@@ -32,6 +32,15 @@ def test_a_value_is_spelled_as_in_training(cell: str) -> None:
     assert lookup.word_of(cell) == encode.categories(pl.Series([cell, "x"]))[0]
 
 
+@given(st.lists(CELLS, max_size=4), st.sampled_from(["|", "^", ",", " ", encode.JSON]))
+@settings(max_examples=300, deadline=None)
+def test_the_values_of_a_cell_are_those_of_training(parts: list[str], separator: str) -> None:
+    cell = f"[{', '.join(repr(part) for part in parts)}]" if separator == encode.JSON else separator.join(parts)
+    expected, lengths = encode.bags(pl.Series("tags", [cell]), separator)
+    own = lookup.values_of(cell, separator)
+    assert lengths.tolist() == [len(own)] and [lookup.word_of(one) for one in own] == expected.to_list()
+
+
 @given(CELLS, st.sampled_from(encode.SCALES))
 @settings(max_examples=300, deadline=None)
 def test_a_number_is_scaled_as_in_training(cell: str, scale: str) -> None:

@@ -34,7 +34,7 @@ SPLITS = ("train", "validation", "test")
 #: So many rows have one label by chance alone less often than this: it is taken for no chance.
 _LEAST_CHANCE = 1e-3
 #: Raise it when other meta data or other rows are written.
-LAYOUT = 9
+LAYOUT = 10
 #: What torch's modules call their own, beside what every object has. torch itself takes seconds to import.
 _OF_MODULES = """
     T_destination __annotations__ __call__ __contains__ __delitem__ __dict__ __getattr__ __getitem__ __iter__ __len__ __module__

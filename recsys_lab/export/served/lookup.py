@@ -63,6 +63,18 @@ def text_of(value):
     return "" if value is None else json.dumps(value) if isinstance(value, bool) else str(value)
 
 
+def values_of(cell, separator):
+    """The values of a cell that holds several: a list of JSON, or its text, in which `separator` stands between them. One at least."""
+    if isinstance(cell, list):
+        texts = [text_of(one) for one in cell]
+    elif separator == "json":
+        parts = re.findall(r"\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\[\],\s\"'][^\[\],]*", text_of(cell))
+        texts = [one for one in (part.strip().strip("\"'") for part in parts) if one != "null"]
+    else:
+        texts = text_of(cell).split(separator)
+    return [one for one in (text.strip() for text in texts) if one] or [None]
+
+
 def row_of(value, words):
     """The row of a value in a table with a row for each word. Words are spelled in one way."""
     word = word_of(value)

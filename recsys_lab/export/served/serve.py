@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 import torch
-from lookup import Table, Words, hashed_row_of, number_of, row_of, text_of  # type: ignore[import-not-found]  # in this folder
+from lookup import Table, Words, hashed_row_of, number_of, row_of, text_of, values_of  # type: ignore[import-not-found]  # in this folder
 from safetensors import safe_open
 
 ROWS_AT_ONCE, ITEMS_AT_ONCE, TOP = 512, 65536, 10
@@ -65,10 +65,11 @@ class Model:
         value, how = row[feature["column"]], feature["ids"]
         if not feature["many"] and isinstance(value, list | dict):
             raise ValueError(f"{feature['column']} is one value, not several")
-        if how == "vocabulary":
-            return [row_of(value, self.words[feature["words"]])]
-        if how == "hashing":
-            return [hashed_row_of(value, feature["rows"])]
+        if how in ("vocabulary", "hashing"):
+            values = values_of(value, feature["separator"]) if feature["many"] else [value]
+            if how == "hashing":
+                return [hashed_row_of(one, feature["rows"]) for one in values]
+            return [row_of(one, self.words[feature["words"]]) for one in values]
         if how == "row":
             return [int(one) for one in listed(value)]
         items = self.items(row["item" if how == "time" else feature["column"]], feature["many"])

@@ -50,6 +50,7 @@ class ModelExecutor:
         example: any batch of this rank. It is passed through the model once, before training.
         run: the run's fingerprint, by which its checkpoints are distinguished from those of others.
         data: the fingerprint of what it is trained on.
+        whole: a checkpoint whose files have been looked at already.
     """
 
     shard_model: ShardModel
@@ -59,6 +60,7 @@ class ModelExecutor:
     example: Batch
     run: str = ""
     data: str = ""
+    whole: Path | None = None
     whole_model: ClassVar[bool] = True
 
     def shard(self, module: pl.LightningModule, plan: ShardingPlan, strategy: ParallelStrategy) -> TrainedModel:
@@ -69,7 +71,9 @@ class ModelExecutor:
         dense = dense_optimizer(model, self.optimizer.dense)
         both = DenseAndTables(dense, model.sparse_optimizer, self.optimizer.sparse.rate)
         schedule = scheduler(both, self.optimizer, self.total_steps, self.steps_per_epoch)
-        return TrainedModel(model, both, [LRSchedulerConfig(schedule, interval="step")], strategy.root_device, self.run, self.data)
+        return TrainedModel(
+            model, both, [LRSchedulerConfig(schedule, interval="step")], strategy.root_device, self.run, self.data, self.whole
+        )
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,7 @@ class TrainedModel:
     device: torch.device = torch.device("cpu")
     run: str = ""
     data: str = ""
+    whole: Path | None = None
     checkpoint_s: list[float] = field(default_factory=list)
 
     @property
@@ -110,7 +115,10 @@ class TrainedModel:
         self.checkpoint_s.append(time.perf_counter() - began)
 
     def load(self, folder: Path, weights_only: bool | None = None) -> dict[str, Any]:
-        trainer = checkpoints.checked_trainer(folder, self.run, dist.get_rank(), dist.get_world_size())
+        if folder == self.whole:
+            trainer = checkpoints.read_trainer(folder)
+        else:
+            trainer = checkpoints.checked_trainer(folder, self.run, dist.get_rank(), dist.get_world_size())
         checkpoints.check_data(folder, trainer, self.data)
         return trainer | {READER: Reader(folder)}
 

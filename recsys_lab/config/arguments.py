@@ -41,7 +41,7 @@ LOCALE = "write it in that encoding, or choose the one of your terminal, as LC_A
 _TOKEN = re.compile(r"""\\.|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\$\{[^}]*\}|.""", re.DOTALL)
 #: Text without spaces around it, but with one that is escaped.
 _STRIPPED = re.compile(r"^[ \t]*((?:\\.|.)*?)[ \t]*$", re.DOTALL)
-#: What Hydra reads without quotes.
+#: What Hydra reads without quotes, "=" in a function's arguments or escaped alone.
 _BARE = re.compile(r"""[\w\s/\-\\+.$%*@?|:=,()\[\]{}'"]*""", re.ASCII)
 #: A group with the place that its choice takes in the config.
 _PLACED = re.compile(r"([+~]*)([\w/]+)@([\w.]+)(?==|$)")
@@ -130,16 +130,17 @@ def as_hydra_names(word: str) -> str:
 
 
 def with_quotes(word: str) -> str:
-    """An override with quotes around each text of its value that Hydra takes in quotes alone, such as ~/clicks or José.
+    """An override with quotes around each text of its value that Hydra takes in quotes alone, such as ~/clicks, José or step=48.
 
     Keys of a mapping stay as they are: Hydra takes none in quotes.
     """
     key, equals, value = word.partition("=")
-    if _BARE.fullmatch(value):
+    if _is_bare(value):
         return word
     output, text, inside, at_key = "", "", [""], False
     for token in _TOKEN.findall(value):
-        if token not in tuple("()[]{},=") and not (token == ":" and at_key):
+        names_argument = token == "=" and inside[-1] == "("
+        if token not in tuple("()[]{},") and not names_argument and not (token == ":" and at_key):
             text += token
             continue
         output, text = output + (text if at_key else _with_quotes(text)) + token, ""
@@ -154,9 +155,14 @@ def with_quotes(word: str) -> str:
 def _with_quotes(text: str) -> str:
     """`text` in quotes where it needs them and has none."""
     bare = _STRIPPED.sub(r"\1", text)
-    if _BARE.fullmatch(bare) or bare[0] in "'\"":
+    if _is_bare(bare) or bare[0] in "'\"":
         return text
     return QuotedString(_ESCAPED.sub(r"\1", bare), Quote.single).with_quotes()
+
+
+def _is_bare(text: str) -> bool:
+    """Whether Hydra reads it without quotes, outside of a function's arguments."""
+    return _BARE.fullmatch(text) is not None and "=" not in re.sub(r"\\.", "", text)
 
 
 def conf_here() -> str | None:

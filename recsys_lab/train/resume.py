@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from recsys_lab.experiment import Experiment
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.train.checkpoint_folder import FOLDER, TRAINER_FILE, latest
 from recsys_lab.train.column_cuts import column_cuts, merged_tables
+from recsys_lab.train.same_bits import OtherBits, of_machine, other_bits
 from recsys_lab.train.schedule import rate_ratio
 from recsys_lab.units import counted
 
@@ -39,8 +41,8 @@ def goes_on(experiment: Experiment, data: DataSet, plan: ShardingPlan, folder: P
         from recsys_lab.train.checkpoint import check_data  # with torch, which nothing else here needs
 
         check_data(latest(folder / FOLDER) or folder, state, data.fingerprint)
-    sentences = []
-    if has_other_length(experiment.config, plain(load(folder))):
+    sentences, earlier = list[str](), plain(load(folder))
+    if has_other_length(experiment.config, earlier):
         _check_length(experiment.trainer, experiment.train_steps(data), state)
     sentences += _rates(experiment, data, state)
     if experiment.optimizer.sparse.name == "row_wise_adagrad":
@@ -50,18 +52,20 @@ def goes_on(experiment: Experiment, data: DataSet, plan: ShardingPlan, folder: P
                 f"row-wise Adagrad's state of {counted(len(merged), 'table')} is the mean of its column shards, exact to rounding"
             )
     if before is not None:
-        sentences += moved(before, plan)
+        sentences += _moved(experiment, data, before, plan, earlier)
     return sentences
 
 
-def moved(before: ShardingPlan, now: ShardingPlan) -> list[str]:
-    """What a run that resumes elsewhere does not have alike."""
-    if before.placements == now.placements and before.world_size == now.world_size:
+def _moved(experiment: Experiment, data: DataSet, before: ShardingPlan, now: ShardingPlan, config: Mapping[str, Any]) -> list[str]:
+    """`config`: the plain one that it has so far."""
+    many = {feature.table_name for feature in data.features if feature.mean_length != 1 and feature.pooling != "none"}
+    one_id = [table.name for table in now.tables if table.name not in many]
+    bits = other_bits(before, now, one_id, experiment.precision, experiment.optimizer.sparse.name)
+    same_ranks = before.world_size == now.world_size
+    bits = replace(bits, last=(*bits.last, *(of_machine(config, experiment.config, now.world_size) if same_ranks else ())))
+    if bits == OtherBits() and before.placements == now.placements:
         return []
-    ranks = ""
-    if before.world_size != now.world_size:
-        ranks = f" on {counted(now.world_size, 'rank')}, {before.world_size} before: dropout draws other numbers,"
-    return [f"under another plan{ranks or ':'} sums are added in another order, so last bits differ"]
+    return [bits.sentence()]
 
 
 def _state(folder: Path) -> Mapping[str, Any] | None:

@@ -31,7 +31,7 @@ def newest_whole(run_folder: Path, run: str, resumes: bool, keeps_best: bool) ->
     known = list(steps(checkpoints))
     found = _whole(run_folder, run) if resumes else None
     if found is not None and keeps_best and (best := checkpoints / "best").is_dir() and (why := _problem(best, run)):
-        raise why
+        raise UserError(str(why.parts["what"]), where=best, remedy="put the file back, or start again in another folder")
     if dist.get_rank() == 0 and (run_folder / "metrics.csv").exists():
         step = int(found.name.split("=")[1]) if found is not None else -1
         if resumes:

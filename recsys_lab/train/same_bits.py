@@ -35,9 +35,9 @@ class OtherBits:
     def sentence(self) -> str:
         """Of a run that has moved."""
         if not self.last and not self.more:
-            return "under another plan, to the same bits as if it had not moved"
+            return "elsewhere, to the same bits as if it had stayed"
         parts = [f"{how}: {', '.join(why)}" for how, why in (("last bits differ", self.last), ("other numbers", self.more)) if why]
-        return f"under another plan; {'; '.join(parts)}"
+        return f"elsewhere; {'; '.join(parts)}"
 
 
 def other_bits(before: ShardingPlan, now: ShardingPlan, one_id: Collection[str], precision: Precision, optimizer: str) -> OtherBits:

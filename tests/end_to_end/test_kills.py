@@ -53,7 +53,12 @@ def kill(count: int, cache: Path, tmp_path: Path, end: tuple) -> None:
         words = (f"resume={folder}",) if folder.exists() else (*LINE, f"hydra.run.dir={folder}")
         metrics = folder / "metrics.csv"
         before, last = changed(metrics), latest(folder / "checkpoints")
-        killed(*words, cache=cache, when=lambda m=metrics, b=before: changed(m) != b, pause_s=draw.uniform(0.0, 1.0), timeout_s=400)
+        trains = draw.random() < 0.7  # else it is killed as it begins
+
+        def is_there(metrics: Path = metrics, before: int = before, last: Path | None = last, trains: bool = trains) -> bool:
+            return latest(metrics.parent / "checkpoints") != last if trains else changed(metrics) != before
+
+        killed(*words, cache=cache, when=is_there, pause_s=draw.uniform(0.0, 1.0), timeout_s=400)
         now = latest(folder / "checkpoints")
         assert last is None or now is not None and int(now.name[5:]) >= int(last.name[5:]), f"seed {seed}"
     if not (folder / "result.json").exists():

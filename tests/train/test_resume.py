@@ -116,4 +116,4 @@ def test_which_plans_have_the_same_bits() -> None:
     assert "other column shards of 1 table" in between(tables, plan("column_wise", "row_wise"), optimizer="row_wise_adagrad").sentence()
     assert between(tables, rows, precision=replace(FP32, forward_comm="fp8")).more and not between(tables, rows).more
     assert "dropout" in between(tables, plan("table_wise", "table_wise", ranks=4)).sentence()
-    assert between(tables, rows).sentence() == "under another plan, to the same bits as if it had not moved"
+    assert between(tables, rows).sentence() == "elsewhere, to the same bits as if it had stayed"

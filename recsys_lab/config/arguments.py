@@ -41,8 +41,8 @@ LOCALE = "write it in that encoding, or choose the one of your terminal, as LC_A
 _TOKEN = re.compile(r"""\\.|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\$\{[^}]*\}|.""", re.DOTALL)
 #: Text without spaces around it, but with one that is escaped.
 _STRIPPED = re.compile(r"^[ \t]*((?:\\.|.)*?)[ \t]*$", re.DOTALL)
-#: What Hydra reads without quotes, "=" in a function's arguments or escaped alone.
-_BARE = re.compile(r"""[\w\s/\-\\+.$%*@?|:=,()\[\]{}'"]*""", re.ASCII)
+#: What Hydra reads without quotes. "=" must be escaped there, but in a function's arguments.
+_BARE = re.compile(r"""(?:\\=|[\w\s/\-\\+.$%*@?|:,()\[\]{}'"])*""", re.ASCII)
 #: A group with the place that its choice takes in the config.
 _PLACED = re.compile(r"([+~]*)([\w/]+)@([\w.]+)(?==|$)")
 _ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")
@@ -135,7 +135,7 @@ def with_quotes(word: str) -> str:
     Keys of a mapping stay as they are: Hydra takes none in quotes.
     """
     key, equals, value = word.partition("=")
-    if _is_bare(value):
+    if _BARE.fullmatch(value):
         return word
     output, text, inside, at_key = "", "", [""], False
     for token in _TOKEN.findall(value):
@@ -155,14 +155,9 @@ def with_quotes(word: str) -> str:
 def _with_quotes(text: str) -> str:
     """`text` in quotes where it needs them and has none."""
     bare = _STRIPPED.sub(r"\1", text)
-    if _is_bare(bare) or bare[0] in "'\"":
+    if _BARE.fullmatch(bare) or bare[0] in "'\"":
         return text
     return QuotedString(_ESCAPED.sub(r"\1", bare), Quote.single).with_quotes()
-
-
-def _is_bare(text: str) -> bool:
-    """Whether Hydra reads it without quotes, outside of a function's arguments."""
-    return _BARE.fullmatch(text) is not None and "=" not in re.sub(r"\\.", "", text)
 
 
 def conf_here() -> str | None:

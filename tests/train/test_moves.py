@@ -21,7 +21,7 @@ from recsys_lab.plan import ShardingPlan
 from recsys_lab.precision import Precision
 from recsys_lab.tables import Table
 from recsys_lab.train.column_cuts import column_cuts, merged_tables
-from recsys_lab.train.model_executor import TrainedModel
+from recsys_lab.train.model_executor import TrainedModel, settle_buckets
 from recsys_lab.train.optimizer import DenseAndTables
 from recsys_lab.train.same_bits import OtherBits, other_bits
 from tests.executor.reference import LR, Sample, samples
@@ -108,6 +108,7 @@ def trained(draw: Draw, leg: int, folder: Path) -> Trained:
     dense = dense_optimizer_of(sharded)
     model = TrainedModel(sharded, DenseAndTables(dense, sharded.sparse_optimizer, LR))
     batches = draw.batches
+    settle_buckets(sharded, batches[0].part(dist.get_rank(), dist.get_world_size()))  # type: ignore[arg-type]  # as a batch it has ids
     if leg == 0:
         for batch in batches[:BEFORE]:
             step(sharded, dense, batch)

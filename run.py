@@ -25,7 +25,7 @@ def main(argv: list[str], line: SingleRun | Sweep | Question | None = None) -> i
                 if isinstance(line, Sweep):
                     program.codes += sweep(line, leads)
                 else:
-                    program.codes.append(run_job(*torchrun.joined(line.config, line.folder), ownership, writes=leads))
+                    program.codes.append(run_job(*torchrun.joined(line.config, line.folder), ownership, writes=leads, words=line.overrides))
     return program.exit_code
 
 

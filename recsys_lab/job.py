@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -21,8 +21,8 @@ from omegaconf import DictConfig
 from recsys_lab.base.files import pasted
 from recsys_lab.base.streams import Streams
 from recsys_lab.config.command_line import Question, SingleRun, Sweep
-from recsys_lab.config.folders import save_hydra, save_words
-from recsys_lab.config.frozen import differences, fingerprint, freeze, load, plain, save
+from recsys_lab.config.folders import save_hydra
+from recsys_lab.config.frozen import differences, fingerprint, freeze, has_other_length, load, plain, save
 from recsys_lab.config.installed import check_installed, check_packages
 from recsys_lab.errors import (
     UNWRITABLE,
@@ -131,8 +131,6 @@ def claimed(line: SingleRun | Sweep, leads: bool) -> AbstractContextManager[Owne
             _check_sweep(ownership)
         elif line.composed is None:  # it resumes
             _check_record(ownership.folder)
-            if line.overrides:
-                save_words(ownership.folder, line.overrides)
         else:
             _check_no_sweep(ownership.folder)
             if ownership.earlier_files:
@@ -216,6 +214,11 @@ def _config_in(folder: Path) -> DictConfig | None:
         return None
 
 
+def _fingerprint_in(folder: Path) -> str | None:
+    config = _config_in(folder)
+    return None if config is None else fingerprint(config)
+
+
 def has_ended(folder: Path) -> bool:
     """Whether the run in `folder` has left a record of its end."""
     try:
@@ -224,7 +227,15 @@ def has_ended(folder: Path) -> bool:
         return False
 
 
-def run_job(config: DictConfig, folder: Path, ownership: Ownership | None = None, *, sweep: str | None = None, writes: bool = True) -> int:
+def run_job(
+    config: DictConfig,
+    folder: Path,
+    ownership: Ownership | None = None,
+    *,
+    sweep: str | None = None,
+    writes: bool = True,
+    words: Sequence[str] = (),
+) -> int:
     """Runs `config` in `folder`. What goes wrong becomes a line, an exit code and a clean folder.
 
     Args:
@@ -233,6 +244,7 @@ def run_job(config: DictConfig, folder: Path, ownership: Ownership | None = None
         ownership: of the folder. An error before there is a checkpoint leaves it as it was.
         sweep: the name of the sweep that the job is of. Its failure is recorded, since its cell must say why.
         writes: False on torchrun's ranks other than 0, which are silent and leave the folder to rank 0.
+        words: of a run that resumes with other words than those it has so far, all of them.
 
     Returns:
         The exit code.
@@ -242,7 +254,7 @@ def run_job(config: DictConfig, folder: Path, ownership: Ownership | None = None
         ownership.begun = True
     try:
         config = freeze(config)
-        if (record := _work(config, folder, sweep, writes)()) is not None:
+        if (record := _work(config, folder, sweep, writes, words)()) is not None:
             say.finished(record, folder, config.data.batch_size)
         return 0
     except BaseException as error:
@@ -254,14 +266,14 @@ def run_job(config: DictConfig, folder: Path, ownership: Ownership | None = None
         return _failed(reason, config, folder, ownership, sweep is not None, writes)
 
 
-def _work(config: DictConfig, folder: Path, sweep: str | None, writes: bool) -> Callable[[], dict[str, Any] | None]:
+def _work(config: DictConfig, folder: Path, sweep: str | None, writes: bool, words: Sequence[str]) -> Callable[[], dict[str, Any] | None]:
     """What the config asks for, as a function that returns its record: a study, a run, or the rest of a run that has ended before.
 
     Raises UserError for a config that cannot be.
     """
     if config.resume and (folder / RESULT_FILE).is_file():
         record = read_result(folder)
-        if record["status"] in ENDED:
+        if record["status"] in ENDED and not has_other_length(plain(config), plain(load(folder))):
             return partial(_again, record, folder)
     check_installed(config)
     from recsys_lab.experiment import resolve  # with what neither help nor a refused line needs
@@ -273,7 +285,7 @@ def _work(config: DictConfig, folder: Path, sweep: str | None, writes: bool) -> 
         return partial(run_study, experiment, folder) if writes else lambda: None
     from recsys_lab import pipeline
 
-    return partial(pipeline.run, experiment, folder, sweep, writes)
+    return partial(pipeline.run, experiment, folder, sweep, writes, words)
 
 
 def _interrupted(error: BaseException, folder: Path, writes: bool) -> int:
@@ -302,7 +314,8 @@ def _failed(error: Exception, config: DictConfig, folder: Path, ownership: Owner
         ownership.withdraw()
     if writes:
         clear_partial(folder / "checkpoints")
-    if writes and folder.is_dir() and keeps:
+    is_refused = bool(config.resume) and fingerprint(config) != _fingerprint_in(folder)  # it changes nothing of the run
+    if writes and folder.is_dir() and keeps and not is_refused:
         _record_failure(config, folder, mistake or error)
     return 1 if mistake is None else mistake.exit_code
 

@@ -9,6 +9,7 @@ data ───> access ───┼─> planner ─> plan ─> steps            
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 from recsys_lab.base.files import out_file, write_json
 from recsys_lab.base.quiet import quiet_torchrec
-from recsys_lab.config.folders import VOCABULARY
+from recsys_lab.config.folders import VOCABULARY, save_words
 from recsys_lab.config.frozen import save
 from recsys_lab.experiment import Experiment
 from recsys_lab.plan import ShardingPlan
@@ -24,13 +25,14 @@ from recsys_lab.plan.serialise import load_plan, save_plan
 from recsys_lab.planning import bounds, in_run, most_rows_here, plan_for, plan_here, price, replan, store_curve, with_bounds, with_interval
 from recsys_lab.record.environment import write_environment
 from recsys_lab.record.loggers import finish
-from recsys_lab.record.result import CHOICES, Result, plan_summary, write_result
+from recsys_lab.record.result import CHOICES, RESULT_FILE, Result, plan_summary, write_result
 from recsys_lab.record.run_folder import REASONS_FILE, STORES_FILE
 from recsys_lab.report import say
 from recsys_lab.report.page import write_page
 from recsys_lab.simulate import write_trace
 from recsys_lab.train.checkpoint_folder import trained
 from recsys_lab.train.job import Job, train
+from recsys_lab.train.resume import goes_on
 
 PLAN, PLAN_HERE = "plan.json", "plan_here.json"
 
@@ -40,13 +42,16 @@ def plan_that_trained(folder: Path) -> ShardingPlan | None:
     return next((load_plan(folder / name) for name in (PLAN_HERE, PLAN) if (folder / name).is_file()), None)
 
 
-def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: bool = True) -> dict[str, Any] | None:
+def run(
+    experiment: Experiment, folder: Path, sweep: str | None = None, writes: bool = True, words: Sequence[str] = ()
+) -> dict[str, Any] | None:
     """Runs `experiment` in `folder` and returns the record; None where the ranks start later. Raises UserError, PlanDoesNotFit, RankLost.
 
-    `writes`: False on torchrun's ranks other than 0, which do the same but write nothing. They return None.
+    `writes`: False on torchrun's ranks other than 0, which do the same but write nothing. They return None. `words`: all of a run that
+    resumes with others. Its folder keeps them, and its config, once nothing refuses them.
     """
     quiet_torchrec()
-    if writes:
+    if writes and not experiment.resume:
         save(experiment.config, folder)
     weights = trained(Path(experiment.start_from)) if experiment.start_from is not None else None
     if experiment.predictions is not None:
@@ -74,8 +79,9 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
     rows = most_rows_here(experiment, named) if experiment.starts_ranks else None
     here = plan_here(experiment, data, named, rows) if experiment.starts_ranks else named
     say.trains_here(named.plan, here.plan)
-    if experiment.resume and (before := plan_that_trained(folder)) is not None:
-        say.moved(before, here.plan)
+    if experiment.resume:
+        for sentence in goes_on(experiment, data, here.plan, folder, plan_that_trained(folder)):
+            say.resumes(sentence)
     if simulated is not None and known and experiment.trains and here is named and named.plan.has_stores:
         simulated = replace(simulated, in_run=in_run(experiment, named, experiment.train_steps(data)))
         say.in_run(simulated)
@@ -97,6 +103,11 @@ def run(experiment: Experiment, folder: Path, sweep: str | None = None, writes: 
         chosen=experiment.chosen or None,
         baselines=compared.figures if compared else None,
     )
+    if writes and experiment.resume:
+        (folder / RESULT_FILE).unlink(missing_ok=True)  # of its end before, where it now trains for longer
+        save(experiment.config, folder)
+        if words:
+            save_words(folder, words)
     if writes:
         write_environment(folder, data={"notes": list(data.notes), "best_auc": dict(data.best_auc), "fingerprint": data.fingerprint})
         if data.keep is not None and experiment.trains:

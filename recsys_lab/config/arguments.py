@@ -41,8 +41,8 @@ LOCALE = "write it in that encoding, or choose the one of your terminal, as LC_A
 _TOKEN = re.compile(r"""\\.|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|\$\{[^}]*\}|.""", re.DOTALL)
 #: Text without spaces around it, but with one that is escaped.
 _STRIPPED = re.compile(r"^[ \t]*((?:\\.|.)*?)[ \t]*$", re.DOTALL)
-#: What Hydra reads without quotes.
-_BARE = re.compile(r"""[\w\s/\-\\+.$%*@?|:=,()\[\]{}'"]*""", re.ASCII)
+#: What Hydra reads without quotes. "=" must be escaped there, but in a function's arguments.
+_BARE = re.compile(r"""(?:\\=|[\w\s/\-\\+.$%*@?|:,()\[\]{}'"])*""", re.ASCII)
 #: A group with the place that its choice takes in the config.
 _PLACED = re.compile(r"([+~]*)([\w/]+)@([\w.]+)(?==|$)")
 _ESCAPED = re.compile(r"\\([\\()\[\]{}:=, \t])")
@@ -130,7 +130,7 @@ def as_hydra_names(word: str) -> str:
 
 
 def with_quotes(word: str) -> str:
-    """An override with quotes around each text of its value that Hydra takes in quotes alone, such as ~/clicks or José.
+    """An override with quotes around each text of its value that Hydra takes in quotes alone, such as ~/clicks, José or step=48.
 
     Keys of a mapping stay as they are: Hydra takes none in quotes.
     """
@@ -139,7 +139,8 @@ def with_quotes(word: str) -> str:
         return word
     output, text, inside, at_key = "", "", [""], False
     for token in _TOKEN.findall(value):
-        if token not in tuple("()[]{},=") and not (token == ":" and at_key):
+        names_argument = token == "=" and inside[-1] == "("
+        if token not in tuple("()[]{},") and not names_argument and not (token == ":" and at_key):
             text += token
             continue
         output, text = output + (text if at_key else _with_quotes(text)) + token, ""

@@ -21,6 +21,7 @@ from recsys_lab.config import arguments, sized
 from recsys_lab.config.composition import composed, composed_job, composed_sweep, hydra_errors, parsed, with_any_key, with_choices
 from recsys_lab.config.folders import (
     going_on,
+    is_job_of_sweep,
     of_the_run,
     own_folder,
     run_to_resume,
@@ -59,6 +60,26 @@ class SingleRun:
 
 
 @dataclass(frozen=True)
+class JobComposer:
+    """Composes a sweep's jobs from what they have in `common`. A job that starts from a run has that run's words before its own.
+
+    `code`: the modules that the command names.
+    """
+
+    common: DictConfig
+    code: Named
+
+    def __call__(self, job: tuple[str, ...]) -> DictConfig:
+        words, run = _after_run(job)
+        config = composed_job(self.common, words)
+        if run is not None:
+            check_targets(with_choices(config), self.code, run)
+            with read_write(config.hydra), open_dict(config.hydra):
+                config.hydra.overrides.task = list(job)  # by which the sweep knows the job
+        return config
+
+
+@dataclass(frozen=True)
 class Sweep:
     """A sweep: what its jobs have in common, where it lies, and its jobs' overrides (none where another sweeper decides).
 
@@ -68,6 +89,7 @@ class Sweep:
         common: as Hydra composes it, Hydra's own node in it.
         composed: what Hydra composed for the first jobs, by their overrides.
         configs: the same, frozen; where another sweeper decides, what it begins with.
+        compose: composes any other job.
     """
 
     folder: Path
@@ -75,6 +97,7 @@ class Sweep:
     common: DictConfig
     composed: Mapping[tuple[str, ...], DictConfig]
     configs: tuple[DictConfig, ...]
+    compose: JobComposer
 
     @property
     def config(self) -> DictConfig:
@@ -98,9 +121,7 @@ def read(argv: Sequence[str]) -> SingleRun | Sweep | Question:
         values = _values(overrides)
         if values.get("resume") is not None:
             return _resumed(line, overrides, values)
-        words, earlier = line.overrides, None
-        if values.get("start_from") is not None:
-            words, earlier = _after_run(line, values["start_from"])
+        words, earlier = (line.overrides, None) if values.get("start_from") is None else _after_run(line.overrides)
         config = composed([*words, *line.search_path])
         folder = Path(os.path.abspath(own_folder(config.hydra.run.dir, "hydra.run.dir")))  # its name may hold the time
         chosen = with_choices(config)
@@ -109,12 +130,21 @@ def read(argv: Sequence[str]) -> SingleRun | Sweep | Question:
         return SingleRun(freeze(chosen), folder, words, config)
 
 
-def _after_run(line: arguments.Line, start_from: Any) -> tuple[tuple[str, ...], Path]:
-    """The words of the line after those of the run that `start_from` names, and that run's folder."""
+def _after_run(words: Sequence[str]) -> tuple[tuple[str, ...], Path | None]:
+    """`words` after those of the run that they start from, and that run's folder; None: they start from none."""
+    start_from = _values(parsed(words)).get("start_from")
+    if start_from is None:
+        return tuple(words), None
     named, run = to_start_from(start_from)
-    own = [word for word in line.overrides if not word.startswith("start_from=")]
+    own = [word for word in words if not word.startswith("start_from=")]
     known = with_vocabulary(own, run)
-    return tuple(words_after(words_of(run), [*own, *known, arguments.override("start_from", str(named))])), run
+    return tuple(words_after(_words_of(run), [*own, *known, arguments.override("start_from", str(named))])), run
+
+
+def _words_of(run: Path) -> list[str]:
+    """The overrides with which a run was begun. A sweep's job keeps its own alone: before them come those of the run it started from."""
+    words = words_of(run)
+    return list(_after_run(words)[0]) if is_job_of_sweep(run) else words
 
 
 def read_run(argv: Sequence[str], where: str, needed: str = "one run is needed") -> SingleRun:
@@ -152,7 +182,7 @@ def _resumed(line: arguments.Line, overrides: Sequence[Override], values: Mappin
     earlier = stored(folder, code)
     config = going_on(earlier, folder)
     if words := of_the_run(line.overrides):
-        words = words_after(words_of(folder), words)
+        words = words_after(_words_of(folder), words)
         new = with_choices(composed([*words, *line.search_path, *_search_path(overrides)]))
         check_targets(new, code, folder)
         frozen = freeze(new)
@@ -181,12 +211,13 @@ def _sweep(line: arguments.Line, overrides: Sequence[Override]) -> Sweep:
     with read_write(common.hydra), open_dict(common.hydra):
         common.hydra.sweep.dir = str(folder).replace("${", "\\${")  # an interpolation in its name stands for itself
         common.hydra.overrides.hydra = [*common.hydra.overrides.hydra, arguments.override("hydra.sweep.dir", str(folder))]
-    configs = {job: composed_job(common, job) for job in jobs[:MOST_JOBS_COMPOSED]}
+    compose = JobComposer(common, Named.of(overrides, line.names_folder))
+    configs = {job: compose(job) for job in jobs[:MOST_JOBS_COMPOSED]}
     frozen = [freeze(with_choices(config)) for config in configs.values()]
     if not frozen:  # what a search begins with
         fixed = [str(o.input_line) for o in overrides if not o.is_sweep_override()]
-        frozen = [freeze(with_choices(composed_job(common, tuple(fixed))))]
-    return Sweep(folder, jobs, common, configs, tuple(frozen))
+        frozen = [freeze(with_choices(compose(tuple(fixed))))]
+    return Sweep(folder, jobs, common, configs, tuple(frozen), compose)
 
 
 def _of_the_experiment(common: DictConfig) -> list[Override]:
@@ -199,13 +230,13 @@ class JobConfigs:
     """A sweep's loader of configs, which its sweeper and launcher ask: jobs that were checked are not composed again."""
 
     def __init__(self, sweep: Sweep):
-        self.common, self.configs = sweep.common, dict(sweep.composed)
+        self.compose, self.configs = sweep.compose, dict(sweep.composed)
 
     def load_sweep_config(self, master_config: DictConfig, sweep_overrides: list[str]) -> DictConfig:
         """As Hydra's own. Each answer is a copy: a launcher writes into it."""
         job = tuple(sweep_overrides)
         if job not in self.configs:
-            self.configs[job] = composed_job(self.common, job)
+            self.configs[job] = self.compose(job)
         return self.configs[job].copy()
 
     def __getattr__(self, name: str) -> Any:
@@ -220,7 +251,7 @@ def _check_sweep(overrides: Sequence[Override]) -> None:
     remedies = {
         "resume": "resume a run without -m; a sweep goes on when its command is repeated with hydra.sweep.dir=DIR",
         "overwrite": "ablation.repeat=true runs every job again, and sets aside what was there",
-        "start_from": "start each run in a line of its own, without -m",
+        "predictions": "its jobs would write one file: give each run a line of its own, without -m",
     }
     for override in overrides:
         key = override.key_or_group

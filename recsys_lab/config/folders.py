@@ -21,6 +21,8 @@ from recsys_lab.errors import UserError
 VOCABULARY, OF_TABLE = "vocabulary", "vocabulary.json"
 #: And the words with which it was begun.
 WORDS_OF_RUN = Path(".hydra") / "overrides.yaml"
+#: In a sweep's folder: which jobs it has.
+SWEEP_FILE = "sweep.json"
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -118,6 +120,10 @@ def words_of(folder: Path) -> list[str]:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise UserError("not a list of overrides", where=path, remedy="resume the run without further words: resume=RUN_FOLDER")
     return of_the_run(words)
+
+
+def is_job_of_sweep(folder: Path) -> bool:
+    return (folder.parent / SWEEP_FILE).is_file()
 
 
 def save_hydra(folder: Path, composed: DictConfig, words: Iterable[str]) -> None:

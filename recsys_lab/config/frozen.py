@@ -30,6 +30,14 @@ NOT_IDENTITY = (
 )
 #: Where a run is, and how its tables lie there: a run that resumes may have others. Simulations do not change what is trained.
 MOVES = ("launcher", "trainer.device", "cluster", "simulate", "sharder")
+#: How long a run trains.
+LENGTH = ("trainer.max_epochs", "trainer.max_steps", "trainer.max_minutes", "trainer.early_stopping.patience")
+#: What changes nothing that was trained so far: a run that resumes may have others of these too.
+AHEAD = (
+    *LENGTH,
+    *("trainer.checkpoint_every_steps", "trainer.log_every_steps", "trainer.measure_steps", "trainer.progress_bar"),
+    *("trainer.evaluate_train_rows", "trainer.replan_saving", "data.prefetch_batches"),
+)
 CONFIG_FILE = "config.yaml"
 #: Without these a config.yaml is none of ours.
 NEEDED = ("seed", "mode", "model", "sharder", "precision", "cluster", "data", "optimizer", "trainer", "launcher", "logger")
@@ -132,14 +140,20 @@ def fingerprint(config: DictConfig) -> str:
 
 
 def identity(config: Mapping[str, Any]) -> str:
-    """The fingerprint of a run's plain `config` less what `moves` names. A run that resumes elsewhere is the same run."""
+    """The fingerprint of a run's plain `config` less what `moves` names. A run that resumes elsewhere, or for longer, is the same run."""
     return _digest(config, (*NOT_IDENTITY, *moves(config)))
 
 
 def moves(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The keys that another machine may have otherwise. Not the sharder where its towers are modules of the model."""
+    """The keys that a run may resume with otherwise. Not the sharder where its towers are modules of the model."""
     sharder = config.get("sharder") or {}
-    return tuple(key for key in MOVES if key != "sharder" or not sharder.get("tower_modules"))
+    return tuple(key for key in (*MOVES, *AHEAD) if key != "sharder" or not sharder.get("tower_modules"))
+
+
+def has_other_length(config: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
+    """Whether the plain `config` says otherwise than an `earlier` one how long the run trains."""
+    old, new = _flat(dict(earlier)), _flat(dict(config))
+    return any(old.get(key) != new.get(key) for key in LENGTH)
 
 
 def _digest(config: Mapping[str, Any], apart: tuple[str, ...]) -> str:

@@ -174,14 +174,9 @@ def _ranks(q: dict[str, Any], suffix: str) -> str:
     return f"hit rate@10 {q[f'hit_rate_10{suffix}']:.4f}, NDCG@10 {q[f'ndcg_10{suffix}']:.4f}"
 
 
-def moved(before: ShardingPlan, now: ShardingPlan) -> None:
-    """What a run that resumes elsewhere does not have alike."""
-    if before.placements == now.placements and before.world_size == now.world_size:
-        return
-    ranks = ""
-    if before.world_size != now.world_size:
-        ranks = f" on {counted(now.world_size, 'rank')}, {before.world_size} before: dropout draws other numbers,"
-    _line("resumes", f"under another plan{ranks or ':'} sums are added in another order, so last bits differ")
+def resumes(sentence: str) -> None:
+    """What a run that resumes elsewhere, or for longer, does not have as before."""
+    _line("resumes", sentence)
 
 
 def finished(record: dict[str, Any], folder: Path, batch: int) -> None:

@@ -13,13 +13,13 @@ import yaml
 
 from recsys_lab.base.files import NOTHING, read_json, what_is, write_json
 from recsys_lab.base.schema import check_shape
+from recsys_lab.config.folders import SWEEP_FILE
 from recsys_lab.errors import UserError
 from recsys_lab.record.environment import ENVIRONMENT_FILE
 from recsys_lab.record.ownership import LOCK_FILE, written
 from recsys_lab.record.result import RESULT_FILE, read_result
 from recsys_lab.record.run_folder import SUPERSEDED, value_at
 
-SWEEP_FILE = "sweep.json"
 #: Overrides of these keys change how a job is run or shown, not what it computes.
 NOT_A_CHOICE = ("hydra", "ablation", "logger", "resume", "overwrite")
 

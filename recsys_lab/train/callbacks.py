@@ -131,7 +131,9 @@ class ResumableEarlyStopping(EarlyStopping):
         return super().state_dict() | {"best_score": float(self.best_score)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state | {"best_score": torch.tensor(state["best_score"])})
+        """A run that resumes may have more patience than before."""
+        own = {"patience": self.patience, "stopped_epoch": 0} if state["patience"] != self.patience else {}
+        super().load_state_dict(state | {"best_score": torch.tensor(state["best_score"])} | own)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.stopped_epoch or self.wait_count >= self.patience:
@@ -170,7 +172,8 @@ class TimeLimit(pl.Callback):
         return {"spent": self.spent, "reached": self.reached}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._before, self.reached = float(state["spent"]), bool(state["reached"])
+        self._before = float(state["spent"])
+        self.reached = bool(state["reached"]) and self._before >= self.seconds  # a run that resumes may have more time than before
 
 
 class MetricsLog(pl.Callback):

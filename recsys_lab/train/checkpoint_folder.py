@@ -13,6 +13,8 @@ from recsys_lab.errors import UserError
 
 PARTIAL = ".partial-"
 BEFORE = PARTIAL + "before-"
+#: Of one that is not what was written.
+UNUSABLE = "unusable-"
 TRAINER_FILE = "trainer.json"
 FOLDER = "checkpoints"
 PROGRESS_FILE = "progress.json"

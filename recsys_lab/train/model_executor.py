@@ -20,6 +20,7 @@ from lightning.pytorch.strategies import ParallelStrategy
 from lightning.pytorch.utilities.types import LRSchedulerConfig
 from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_
+from torch.optim.lr_scheduler import LambdaLR
 
 from recsys_lab.config.options import OptimizerOptions
 from recsys_lab.data.batch import Batch
@@ -30,6 +31,8 @@ from recsys_lab.plan import ShardingPlan
 from recsys_lab.train import checkpoint as checkpoints
 from recsys_lab.train import checkpoint_folder
 from recsys_lab.train.checkpoint import Piece, Reader, whole
+from recsys_lab.train.column_cuts import column_cuts
+from recsys_lab.train.column_state import fill_merged
 from recsys_lab.train.optimizer import DenseAndTables, dense_optimizer, scheduler
 from recsys_lab.train.stored_optimizer import make_state
 
@@ -47,6 +50,7 @@ class ModelExecutor:
         example: any batch of this rank. It is passed through the model once, before training.
         run: the run's fingerprint, by which its checkpoints are distinguished from those of others.
         data: the fingerprint of what it is trained on.
+        whole: a checkpoint whose files have been looked at already.
     """
 
     shard_model: ShardModel
@@ -56,6 +60,7 @@ class ModelExecutor:
     example: Batch
     run: str = ""
     data: str = ""
+    whole: Path | None = None
     whole_model: ClassVar[bool] = True
 
     def shard(self, module: pl.LightningModule, plan: ShardingPlan, strategy: ParallelStrategy) -> TrainedModel:
@@ -66,7 +71,9 @@ class ModelExecutor:
         dense = dense_optimizer(model, self.optimizer.dense)
         both = DenseAndTables(dense, model.sparse_optimizer, self.optimizer.sparse.rate)
         schedule = scheduler(both, self.optimizer, self.total_steps, self.steps_per_epoch)
-        return TrainedModel(model, both, [LRSchedulerConfig(schedule, interval="step")], strategy.root_device, self.run, self.data)
+        return TrainedModel(
+            model, both, [LRSchedulerConfig(schedule, interval="step")], strategy.root_device, self.run, self.data, self.whole
+        )
 
 
 @dataclass(frozen=True)
@@ -79,6 +86,7 @@ class TrainedModel:
     device: torch.device = torch.device("cpu")
     run: str = ""
     data: str = ""
+    whole: Path | None = None
     checkpoint_s: list[float] = field(default_factory=list)
 
     @property
@@ -96,8 +104,10 @@ class TrainedModel:
         """Of replicas one rank writes."""
         began, rank = time.perf_counter(), dist.get_rank()
         trainer = json_of(checkpoint) | {"sparse_steps": self.model.sparse_optimizer.steps, "data": self.data}
+        trainer["columns"] = column_cuts(self.model.plan)
         shards = [shard for shard in self.model.table_shards() if shard.writes]
-        pieces = weight_pieces(self.model, shards, self.model.writes_dense) + self._optimizer_state(shards, self.model.writes_dense)
+        pieces = weight_pieces(self.model, shards, self.model.writes_dense)
+        pieces += [piece for shard in shards for piece in _state_pieces(shard)] + self._dense_state(self.model.writes_dense)
         pieces += [whole(f"rng.{rank}", torch.get_rng_state())]
         if self.device.type == "cuda":
             pieces += [whole(f"rng_cuda.{rank}", torch.cuda.get_rng_state())]
@@ -105,7 +115,10 @@ class TrainedModel:
         self.checkpoint_s.append(time.perf_counter() - began)
 
     def load(self, folder: Path, weights_only: bool | None = None) -> dict[str, Any]:
-        trainer = checkpoints.checked_trainer(folder, self.run, dist.get_rank(), dist.get_world_size())
+        if folder == self.whole:
+            trainer = checkpoints.read_trainer(folder)
+        else:
+            trainer = checkpoints.checked_trainer(folder, self.run, dist.get_rank(), dist.get_world_size())
         checkpoints.check_data(folder, trainer, self.data)
         return trainer | {READER: Reader(folder)}
 
@@ -115,10 +128,18 @@ class TrainedModel:
             checkpoint[READER].fill(piece)
 
     def load_optimizers(self, checkpoint: Mapping[str, Any]) -> None:
-        for piece in self._optimizer_state(self.model.table_shards()):
-            checkpoint[READER].fill(piece)
+        reader = checkpoint[READER]
+        for shard in self.model.table_shards():
+            for piece in _state_pieces(shard):
+                if piece.key in reader or len(piece.tensor.shape) > 1:
+                    reader.fill(piece)
+                else:
+                    fill_merged(reader, piece, self.model.plan.by_table[shard.held.table][0].dim)
+        for piece in self._dense_state():
+            reader.fill(piece)
+        self._set_rates(checkpoint)
         self.model.sparse_optimizer.steps = int(checkpoint["sparse_steps"])
-        load_random_state(checkpoint[READER], dist.get_rank(), self.device)
+        load_random_state(reader, dist.get_rank(), self.device)
 
     def remove(self, folder: Path) -> None:
         checkpoint_folder.remove(folder)
@@ -127,19 +148,22 @@ class TrainedModel:
         """Sets the weights from another checkpoint of this run. Optimizers stay as they are."""
         self.load_weights(self.load(folder))
 
-    def _optimizer_state(self, shards: list[TableShard], wanted: Callable[[str], bool] = lambda _: True) -> list[Piece]:
-        """Of both optimizers, by the same extents as the weights. Missing dense state is made first."""
-        pieces = []
-        for shard in shards:
-            for name, state in shard.state.items():
-                offset = (shard.held.row_start, shard.held.col_start)[: state.dim()]
-                pieces.append(Piece(_state_key(shard, name, state), offset, state, shard.rows))
-        dense = self.optimizer.dense
+    def _dense_state(self, wanted: Callable[[str], bool] = lambda _: True) -> list[Piece]:
+        """Of the dense optimizer. What is missing is made first."""
+        dense, pieces = self.optimizer.dense, list[Piece]()
         make_state(dense)
         for name, parameter in self.model.dense_parameters():
             if wanted(name):
                 pieces += [whole(f"dense.{name}.{key}", v) for key, v in dense.state[parameter].items() if isinstance(v, Tensor)]
         return pieces
+
+    def _set_rates(self, checkpoint: Mapping[str, Any]) -> None:
+        """Of the next step. torch's scheduler sets them after a step alone."""
+        for config, saved in zip(self.schedules, checkpoint.get("lr_schedulers", [])):
+            schedule = config.scheduler
+            assert isinstance(schedule, LambdaLR)
+            for group, rate, ratio in zip(schedule.optimizer.param_groups, schedule.base_lrs, schedule.lr_lambdas):
+                group["lr"] = rate * ratio(saved["last_epoch"])
 
 
 def weight_pieces(model: ShardedModel, shards: list[TableShard], wanted: Callable[[str], bool] = lambda _: True) -> list[Piece]:
@@ -188,6 +212,12 @@ def json_of(value: Any) -> Any:
         return str(value)
     json.dumps(value)
     return value
+
+
+def _state_pieces(shard: TableShard) -> list[Piece]:
+    """Of the tables' optimizer, by the same extents as the weights."""
+    offset = shard.held.row_start, shard.held.col_start
+    return [Piece(_state_key(shard, name, state), offset[: state.dim()], state, shard.rows) for name, state in shard.state.items()]
 
 
 def _state_key(shard: TableShard, name: str, state: Tensor | RowField) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Protocol
@@ -10,9 +9,10 @@ from typing import Any, Protocol
 import torch
 from torch.optim.lr_scheduler import LambdaLR
 
-from recsys_lab.config.options import DenseOptimizer, OptimizerOptions, Schedule
+from recsys_lab.config.options import DenseOptimizer, OptimizerOptions
 from recsys_lab.executor.dense_weights import DenseWeights
 from recsys_lab.executor.sharded_model import ShardedModel
+from recsys_lab.train.schedule import rate_ratio
 from recsys_lab.train.stored_optimizer import StoredOptimizer
 
 #: Dense weights that become one vector though their update is torch's: layer by layer, each stays in the cache for all of its calls.
@@ -80,20 +80,6 @@ def torch_optimizer(parameters: Iterable[torch.nn.Parameter], options: DenseOpti
     if options.name == "adagrad":
         return torch.optim.Adagrad(parameters, lr=options.rate, eps=options.eps, weight_decay=options.weight_decay)
     return torch.optim.SGD(parameters, lr=options.rate, momentum=options.momentum, weight_decay=options.weight_decay)
-
-
-def rate_ratio(step: int, schedule: Schedule, total_steps: int, steps_per_epoch: int) -> float:
-    """What both learning rates are multiplied by at `step` (from 0) of `total_steps`."""
-    if step < schedule.warmup_steps:
-        return (step + 1) / schedule.warmup_steps
-    if schedule.name == "step":
-        return schedule.gamma ** math.floor(step / (schedule.step_epochs * steps_per_epoch))
-    done = min(1.0, (step - schedule.warmup_steps) / max(1, total_steps - schedule.warmup_steps))
-    if schedule.name == "linear":
-        return 1 - (1 - schedule.final_ratio) * done
-    if schedule.name == "cosine":
-        return schedule.final_ratio + (1 - schedule.final_ratio) * 0.5 * (1 + math.cos(math.pi * done))
-    return 1.0
 
 
 def scheduler(optimizer: DenseAndTables, options: OptimizerOptions, total_steps: int, steps_per_epoch: int) -> LambdaLR:

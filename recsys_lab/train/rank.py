@@ -47,6 +47,7 @@ from recsys_lab.train.measure import Measure
 from recsys_lab.train.memory import keep_memory, watch
 from recsys_lab.train.model_executor import ModelExecutor, TrainedModel
 from recsys_lab.train.module import ClickModule, loggable
+from recsys_lab.train.newest_whole import newest_whole
 from recsys_lab.train.objective import Objective, objective_of
 from recsys_lab.train.process_group import start_process_group
 from recsys_lab.train.prune import Prune
@@ -65,8 +66,9 @@ def train_here(job: Job) -> dict[str, Any] | None:
     """Trains `job` as the rank that the environment names. Returns the record (JSON) on rank 0, None elsewhere."""
     device = join(job)
     data = job.experiment.open_data(job.most_rows)
-    run = _instantiate(job, data, device)
-    checkpoint = _tidy(job.folder, bool(job.experiment.resume) or FROM_CHECKPOINT in os.environ)
+    resumes = bool(job.experiment.resume) or FROM_CHECKPOINT in os.environ
+    checkpoint = newest_whole(job.folder, identity(job.experiment.config), resumes, bool(job.experiment.trainer.restore_best))
+    run = _instantiate(job, data, device, checkpoint)
     with _naming_broken(checkpoint, run.strategy):
         run.trainer.fit(run.module, run.batches, run.validation, ckpt_path=checkpoint and str(checkpoint))
     _restore_best(run, job)
@@ -120,11 +122,11 @@ def join(job: Job) -> torch.device:
     return device
 
 
-def _instantiate(job: Job, data: DataSet, device: torch.device) -> Run:
+def _instantiate(job: Job, data: DataSet, device: torch.device, checkpoint: Path | None) -> Run:
     experiment, options = job.experiment, job.experiment.trainer
     loader = partial(rank_loader, data, experiment, device)
     train_loader, start = loader("train"), _start(job)
-    executor = _executor(job, data, device, train_loader, start)
+    executor = _executor(job, data, device, train_loader, start, checkpoint)
     strategy = ShardedStrategy(job.plan, executor, cluster_environment=TorchElasticEnvironment())
     before = watch(device)
     towers = experiment.sharder.modules(job.plan.towers)
@@ -192,7 +194,9 @@ def _record(run: Run, job: Job, data: DataSet, figures: dict[str, Any]) -> Resul
     return record
 
 
-def _executor(job: Job, data: DataSet, device: torch.device, loader: RankLoader, start: Start | None) -> ModelExecutor:
+def _executor(
+    job: Job, data: DataSet, device: torch.device, loader: RankLoader, start: Start | None, checkpoint: Path | None
+) -> ModelExecutor:
     options = job.experiment.trainer
     total_steps = len(loader) * options.epochs
     return ModelExecutor(
@@ -203,6 +207,7 @@ def _executor(job: Job, data: DataSet, device: torch.device, loader: RankLoader,
         example=loader.example(),
         run=identity(job.experiment.config),
         data=data.fingerprint,
+        whole=checkpoint,
     )
 
 
@@ -273,18 +278,6 @@ def logger_of(job: Job) -> Any:
     experiment = job.experiment
     name = f"{experiment.title('model', 'sharder', 'data')}_seed{experiment.seed}"
     return experiment.logger(job.folder, experiment.config, name, job.sweep)
-
-
-def _tidy(folder: Path, resumes: bool) -> Path | None:
-    """The checkpoint to go on from. A resumed run writes the steps after it again: drops what the killed one wrote of them. Collective."""
-    if dist.get_rank() == 0:
-        checkpoint_folder.clear_partial(folder / checkpoint_folder.FOLDER)
-    dist.barrier()
-    last = checkpoint_folder.newest(folder) if resumes else None
-    if dist.get_rank() == 0 and (folder / "metrics.csv").exists():
-        MetricsCsv(folder).truncate_after(int(last.name.split("=")[1]) if last is not None else -1)
-    dist.barrier()
-    return last
 
 
 def _log_final(folder: Path, figures: dict[str, Any] | None, trainer: pl.Trainer) -> None:

@@ -52,7 +52,7 @@ def accept(arguments: tuple[str, ...]) -> None:
         (run / ".hydra").mkdir()
         (run / "config.yaml").touch()
         (run / ".hydra" / "overrides.yaml").write_text("[data=table, data.root=clicks]")
-        command_line.read([argument.replace("start_from=RUN", f"start_from={run}") for argument in there])
+        command_line.read([word.replace("RUN", str(run)) if word.startswith("start_from=") else word for word in there])
 
 
 @pytest.mark.parametrize("path", YAMLS, ids=lambda path: str(path.relative_to(CONF)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -148,10 +149,36 @@ def test_a_line_starts_from_a_run_or_one_of_its_checkpoints(tmp_path, whole):
     (tmp_path / ".hydra" / "overrides.yaml").write_text("[seed=3, model=dlrm]")
     (tmp_path / "checkpoints" / "step=7").mkdir(parents=True)
     for folder in (tmp_path, tmp_path / "checkpoints" / "step=7"):
-        config = read([f"start_from='{folder}'", "mode=evaluate"]).config
+        config = read([f"start_from={folder}", "mode=evaluate"]).config
         assert (config.seed, config.choices.model, config.start_from) == (3, "dlrm", str(folder))
     with pytest.raises(UserError, match="start_from: no run"):
         read([f"start_from='{tmp_path / 'checkpoints'}'", "mode=evaluate"])
+
+
+def test_jobs_of_a_sweep_start_from_runs_and_others_from_such_a_job(tmp_path, whole):
+    """A job's words come after those of its own run. Its folder keeps its own alone, by which the sweep finds it again."""
+    for name, words in (("a", "[model=dlrm, seed=3]"), ("b", "[model=dcn, data.batch_size=64]")):
+        save(whole, tmp_path / name)
+        (tmp_path / name / ".hydra").mkdir()
+        (tmp_path / name / ".hydra" / "overrides.yaml").write_text(words)
+    a, b = tmp_path / "a", tmp_path / "b"
+    seeds = read(["-m", f"start_from={a}", "seed=1,2"])
+    assert [(c.choices.model, c.seed, c.start_from) for c in seeds.configs] == [("dlrm", 1, str(a)), ("dlrm", 2, str(a))]
+    runs = read(["-m", f"start_from={a},{b}", "mode=evaluate"])
+    assert [(c.choices.model, c.seed, c.data.batch_size == 64) for c in runs.configs] == [("dlrm", 3, False), ("dcn", 1, True)]
+    assert list(runs.composed[runs.jobs[0]].hydra.overrides.task) == list(runs.jobs[0]) == [f"start_from={a}", "mode=evaluate"]
+
+    job = tmp_path / "sweep" / "0"
+    shutil.copytree(a, job)
+    (job / ".hydra" / "overrides.yaml").write_text(f"[start_from={a}, seed=5]")
+    (job.parent / "sweep.json").write_text("{}")
+    config = read([f"start_from={job}", "mode=evaluate"]).config
+    assert (config.choices.model, config.seed, config.start_from) == ("dlrm", 5, str(job))
+    shutil.rmtree(a)
+    with pytest.raises(UserError, match="start_from: no run"):
+        read([f"start_from={job}", "mode=evaluate"])
+    with pytest.raises(UserError, match="predictions: not in a sweep"):
+        read(["-m", f"start_from={b}", "seed=1,2", "mode=evaluate", "predictions=p.parquet"])
 
 
 def test_code_of_a_run_that_is_not_ours_is_not_run(tmp_path, whole):
@@ -159,4 +186,6 @@ def test_code_of_a_run_that_is_not_ours_is_not_run(tmp_path, whole):
     (tmp_path / ".hydra").mkdir()
     (tmp_path / ".hydra" / "overrides.yaml").write_text("[logger._target_=os.system]")
     with pytest.raises(UserError, match="code that is not ours"):
-        read([f"start_from='{tmp_path}'"])
+        read([f"start_from={tmp_path}"])
+    with pytest.raises(UserError, match="code that is not ours"):
+        read(["-m", f"start_from={tmp_path}", "seed=1,2"])

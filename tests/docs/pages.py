@@ -49,6 +49,7 @@ NOT_RUN = {
     ("docs/launchers.md", "python run.py resume=RUN_FOLDER"): "stands for a run of the reader's; tests/end_to_end resume theirs",
     ("docs/launchers.md", "python run.py launcher=ray"): "needs Ray; tests/ecosystem starts one",
     ("docs/moves.md", "python run.py start_from=RUN"): "needs a trained run, and new rows; tests/end_to_end/test_moves.py has both",
+    ("docs/moves.md", "python run.py -m start_from=RUN"): "needs trained runs; tests/config/test_folders.py composes such sweeps",
     ("docs/moves.md", "python run.py resume=RUN"): "needs a stopped run; the same file has one",
     ("docs/moves.md", "python -m recsys_lab export RUN"): "needs a trained run; tests/end_to_end/test_export.py has one",
     ("docs/moves.md", "python MODEL/serve.py"): "the same test runs it where nothing but torch and safetensors is installed",

@@ -1,4 +1,4 @@
-"""A run whose checkpoint is not what was written does not go on: one line says which file, and what to do."""
+"""A run does not go on from a checkpoint that is not what was written: one line says which file. The newest whole one is taken."""
 
 from __future__ import annotations
 
@@ -27,18 +27,27 @@ def refused(folder: Path, cache: Path, *parts: str) -> None:
         assert part in done.err, done.err
 
 
-def test_a_byte_that_has_changed(cut_short, undisturbed, cache):
-    """The remedy that is said works: from the checkpoint before it the run ends with the same bits."""
-    newest = last_checkpoint(cut_short)
-    path = newest / "rank_2.safetensors"
+def change_a_byte(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
     path.write_bytes(content)
-    refused(cut_short, cache, "rank_2.safetensors is not what was written", f"remove {newest}")
-    shutil.rmtree(newest)
+
+
+def test_a_byte_that_has_changed(cut_short, undisturbed, cache):
+    """The checkpoint before it is taken, which is said, and the run ends with the same bits. Where none is whole, it is refused."""
+    newest = last_checkpoint(cut_short)
+    change_a_byte(newest / "rank_2.safetensors")
     done = line(f"resume={cut_short}", cache=cache)
     assert done.code == 0, done.err
+    assert "not from step=48, the checkpoint is broken: rank_2.safetensors is not what was written" in done.out, done.out
+    assert "from step 45; steps 46 to 48 at least are lost and trained again" in done.out, done.out
     assert bits(cut_short) == bits(undisturbed[0])
+    assert sorted(path.name for path in newest.parent.iterdir()) == ["step=45", "step=48", "unusable-step=48"]
+
+    (cut_short / "result.json").unlink()
+    change_a_byte(newest / "rank_1.safetensors")
+    (newest.with_name("step=45") / "trainer.json").unlink()
+    refused(cut_short, cache, "rank_1.safetensors is not what was written", f"remove {newest}")
 
 
 def test_what_the_trainer_cannot_read(cut_short, cache):

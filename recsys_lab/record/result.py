@@ -39,10 +39,29 @@ class IterationTime:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Those that were written between iterations: training waits so long for each, the mean in seconds."""
+    """Those that were saved before training ended. Means are over them.
+
+    Attributes:
+        count: how many.
+        mean_s: how long training waits for one.
+        in_background: how many of them were copied, and written while training went on.
+        write_s: until one is on disk, mean.
+        bytes: of the files of all ranks, mean.
+        copy_bytes: of the host's memory, that the fullest rank keeps for copies.
+        stall_share: of the time of training, evaluations included, that it waits for them.
+        incremental: how many have only the rows that were updated since a full one.
+        incremental_bytes_share: the mean size of these over that of the full ones.
+    """
 
     count: int
     mean_s: float
+    in_background: int = 0
+    write_s: float | None = None
+    bytes: float | None = None
+    copy_bytes: int | None = None
+    stall_share: float | None = None
+    incremental: int = 0
+    incremental_bytes_share: float | None = None
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,11 @@ from typing import TypeAlias
 
 import torch
 
+from recsys_lab.executor.some_rows import SomeRows
 from recsys_lab.executor.store.row_field import RowField
 from recsys_lab.kernels.stored import StoredWeights
 
-Content: TypeAlias = torch.Tensor | StoredWeights | RowField
+Content: TypeAlias = torch.Tensor | StoredWeights | RowField | SomeRows
 
 CHUNK_ELEMENTS = 1 << 22  # of what is converted, written or read at once
 _NAMES = {

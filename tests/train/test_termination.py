@@ -31,7 +31,7 @@ class Trainer(SimpleNamespace):
         self.strategy = SimpleNamespace(root_device=torch.device("cpu"))
         self.folder = folder
 
-    def save_checkpoint(self, path: Path) -> None:
+    def save_checkpoint(self, path: Path, storage_options: Any) -> None:
         self.saved.append(path.name)
 
 

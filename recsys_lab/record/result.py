@@ -110,14 +110,14 @@ class LinkBytes:
 class Measured:
     """What really ran here. `phases_ms` are means over iterations; `wire_bytes` per rank per iteration; `data_wait_share` of the time.
 
-    `peak_memory_bytes`: of the whole process on a CPU, of its tensors on a GPU; `added_memory_bytes`: what came on top of what it used when
-    it had no model yet. `coverage` is of plans that place tables row by row; `links` of launchers whose hosts have links of their own.
-    `exchange_ms`, of plans whose tables lie whole on a rank: what communication takes, {embedding: {preparation, transfer, waiting}, dense:
-    {transfer, waiting}}. `transfer_ms`, of launchers with links: {embedding, dense: {under_way, transfer}}. under_way is how long any such
-    collective is in flight, transfer how long after all of its ranks have come. `stores`: of each rank, by table with a cache, hits and
-    misses (distinct rows) and bytes read and written an iteration. `hits_expected` and `misses_expected` follow from the access statistics.
-    `checkpoints`: those written before training ended. No iteration's time has them.
-    `transport`: what CPU ranks exchange through, "shared_memory" or "gloo" (sockets); "nccl" of GPUs.
+    `peak_memory_bytes`: of the whole process on a CPU, of its tensors on a GPU; `added_memory_bytes`: what came on top of what it used
+    when it had no model yet, without copies for checkpoints. `coverage` is of plans that place tables row by row; `links` of launchers
+    whose hosts have links of their own. `exchange_ms`, of plans whose tables lie whole on a rank: what communication takes, {embedding:
+    {preparation, transfer, waiting}, dense: {transfer, waiting}}. `transfer_ms`, of launchers with links: {embedding, dense:
+    {under_way, transfer}}. under_way is how long any such collective is in flight, transfer how long after all of its ranks have come.
+    `stores`: of each rank, by table with a cache, hits and misses (distinct rows) and bytes read and written an iteration.
+    `hits_expected` and `misses_expected` follow from the access statistics. `checkpoints`: those written before training ended. No
+    iteration's time has them. `transport`: what CPU ranks exchange through, "shared_memory" or "gloo" (sockets); "nccl" of GPUs.
     """
 
     backend: str

@@ -156,7 +156,8 @@ class Measure(pl.Callback):
         self.saved, self.training_s, self.copy_bytes = list(trained.saved), spent_s, trained.host_copy.nbytes
         peak = peak_bytes(trainer.strategy.root_device)
         self._count_stores(trainer)
-        self.added = None if peak is None or self.before is None else peak - self.before
+        copy_bytes = self.copy_bytes if trainer.strategy.root_device.type == "cpu" else 0
+        self.added = None if peak is None or self.before is None else peak - self.before - copy_bytes
 
     @property
     def steps_done(self) -> int:

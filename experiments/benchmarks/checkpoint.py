@@ -11,7 +11,7 @@ beside it, over one without.
 incremental_bytes_share: mean size of those after 100 and 200 steps, over a full one. It depends on the power law of ids:
 `updated_share_expected` has, by exponent, the share of rows that 100 and 200 steps update.
 
-resume_s: from the command until the first step after a full checkpoint and an incremental one; `start_s`: the same of a new run.
+resume_s: from the command until the first step after the incremental checkpoint of step 300; `start_s`: the same of a new run.
 
 write_gb_s: bytes over seconds from the beginning of the copy until all is on disk, while training goes on. disk_gb_s: what `dd` with
 fsync writes into the same folder, median of three times 4 GB.
@@ -33,18 +33,18 @@ from pathlib import Path
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from recsys_lab.record.environment import cpu_model
 
+ROOT = Path(__file__).resolve().parents[2]
 BATCH, EVERY, ROWS, LOOK_UPS = 2048, 100, 1_000_000, 50
 FIXED = (
     *("model=dlrm_small", "data=random", "mode=train", "launcher.hosts=1", "launcher.ranks_per_host=1", "logger=none", "baselines=false"),
     *("optimizer.dense.name=sgd", "optimizer.sparse.name=adagrad", f"data.batch_size={BATCH}", f"data.distinct_rows={BATCH * EVERY}"),
     *("data.rows_validation=2048", "trainer.evaluate_every_epochs=0", "trainer.evaluate_train_rows=0", "trainer.log_every_steps=1"),
 )
-CHECKPOINTS = (f"trainer.checkpoint_every_steps={EVERY}", "trainer.checkpoint_full_every=3", "trainer.keep=1")
+CHECKPOINTS = (f"trainer.checkpoint_every_steps={EVERY}", "trainer.checkpoint_full_every=3", "trainer.keep=3")
 
 
 def main() -> None:

@@ -130,6 +130,7 @@ class TrainedModel:
 
     def prepare_copy(self) -> None:
         """Makes the room for copies beside the first steps. Collective."""
+        self.writer.wait()  # the weights that training begins with may be the best so far
         pieces = self._pieces(self._own_shards())
         if self._fits(pieces):
             self.writer.start(lambda barrier: self.host_copy.reserve(bytes_of(pieces), self.device))

@@ -13,15 +13,14 @@ from recsys_lab.train.model_executor import TrainedModel
 class AwaitCheckpoints(pl.Callback):
     """To stand behind all callbacks that save. An error of the thread ends training after the step in which it is there.
 
-    The end of training waits for what is under way, an error and SIGTERM too: what they leave is then one checkpoint newer. `prepares`:
-    there will be checkpoints on the way.
+    The end of training waits for what is under way, an error and SIGTERM too: what they leave is then one checkpoint newer.
     """
 
-    def __init__(self, prepares: bool):
-        self.prepares = prepares
+    def __init__(self, every_steps: int):
+        self.every_steps = every_steps
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        if self.prepares:
+        if 0 < self.every_steps < trainer.estimated_stepping_batches:
             _trained(trainer).prepare_copy()
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import torch
 import torch.distributed as dist
 
-from recsys_lab.executor.groups import timeout
+from recsys_lab.executor.groups import group_of_threads
 
 #: From here on a checkpoint's time is said.
 LONG_S = 5.0
@@ -68,7 +68,7 @@ class CheckpointWriter:
         """Calls `write` with a barrier in a thread. None may be under way."""
         assert self._thread is None
         if self._group is None and dist.get_world_size() > 1:
-            self._group = dist.new_group(backend="gloo", timeout=timeout())
+            self._group = group_of_threads()
         self._thread = threading.Thread(target=self._run, args=(write,), name="checkpoint", daemon=True)
         self._thread.start()
 

@@ -35,7 +35,7 @@ def trainer_of(job: Job, strategy: Any, logger: Any, first: list[pl.Callback], c
     hooks = [*first, *_callbacks(job, checkpoints, start)]
     if dist.get_rank() == 0 and options.progress_bar and job.sweep is None:  # a sweep has its own table
         hooks.append(callbacks.StepProgress())
-    hooks.append(AwaitCheckpoints(bool(options.checkpoint_every_steps)))
+    hooks.append(AwaitCheckpoints(options.checkpoint_every_steps))
     if every and start is not None:
         hooks.insert(1, callbacks.JudgeStart())  # after what sets the weights, before what counts look-ups or time
     trainer = pl.Trainer(

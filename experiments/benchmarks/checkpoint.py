@@ -2,8 +2,8 @@
 
     .venv/bin/python experiments/benchmarks/checkpoint.py [--folder DIR] [--exponent 1.3]
 
-One rank on all cores, batch 2,048, 8 tables of 1M x 64 with 50 look-ups each, and every row of data another within 100 steps. One
-checkpoint of three is full, the others have the rows that were updated since. Needs 12 GB of memory and 20 GB of disk in DIR.
+One rank on all cores, batch 2,048, 8 tables of 1M x 64 with 50 look-ups each, and every row of data another within 200 steps. One
+checkpoint of three is full, the others have the rows that were updated since. Needs 14 GB of memory and 20 GB of disk in DIR.
 
 stall_share: of the time of training, in which it stands still for checkpoints. `slowdown` is what an iteration takes with checkpoints
 beside it, over one without.
@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BATCH, EVERY, ROWS, LOOK_UPS = 2048, 100, 1_000_000, 50
 FIXED = (
     *("model=dlrm_small", "data=random", "mode=train", "launcher.hosts=1", "launcher.ranks_per_host=1", "logger=none", "baselines=false"),
-    *("optimizer.dense.name=sgd", "optimizer.sparse.name=adagrad", f"data.batch_size={BATCH}", f"data.distinct_rows={BATCH * EVERY}"),
+    *("optimizer.dense.name=sgd", "optimizer.sparse.name=adagrad", f"data.batch_size={BATCH}", f"data.distinct_rows={2 * BATCH * EVERY}"),
     *("data.rows_validation=2048", "trainer.evaluate_every_epochs=0", "trainer.evaluate_train_rows=0", "trainer.log_every_steps=1"),
 )
 CHECKPOINTS = (f"trainer.checkpoint_every_steps={EVERY}", "trainer.checkpoint_full_every=3", "trainer.keep=3")

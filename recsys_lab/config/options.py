@@ -118,6 +118,8 @@ class TrainerOptions:
     progress_bar: bool
     device: Annotated[str, OneOf(DEVICES)] = AUTO_DEVICE
     start_from_baseline: bool | None = None  # null: false
+    checkpoint_full_every: Annotated[int, Strict(), Interval(ge=1, le=10**6)] = 1
+    keep: Annotated[int, Strict(), Interval(ge=1, le=10**6)] = 2
 
     @property
     def epochs(self) -> int:

@@ -44,6 +44,13 @@ def own_group(groups: Sequence[Sequence[int]]) -> dist.ProcessGroup | None:
     return own
 
 
+def group_of_threads() -> dist.ProcessGroup:
+    """All ranks once more, through gloo: for threads that wait for one another beside training. Collective."""
+    group = dist.new_group(backend="gloo", timeout=timeout())
+    _OPEN.append(group)
+    return group
+
+
 def close_groups() -> None:
     """Ends every group that was made here, and with them the models that use them. A process needs it that builds one model after another.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch.nn.utils import get_total_norm
 from recsys_lab.executor.dense_weights import DenseWeights
 from recsys_lab.executor.execution import LocalModules, Watch
 from recsys_lab.executor.input_dist_prefetch import InputDistPrefetch
+from recsys_lab.executor.some_rows import SomeRows
 from recsys_lab.executor.sparse_optim import SparseOptimizer
 from recsys_lab.executor.store.row_field import RowField
 from recsys_lab.executor.table_batch import HeldShard, TableBatch
@@ -28,14 +29,27 @@ class TableShard:
 
     `rows` int64: the table's row for each one of the shard, where FlexShard's remapping renumbers them; else None. `writes`: whether this
     rank saves it; of replicas one does. `state` [rows, cols], or [rows] where the optimizer keeps one element a row of this shard.
+
+    `updated` bool [rows]: whether a step has updated it since `ShardedModel.track_updates`; None: that is not tracked.
     """
 
     held: HeldShard
     is_column_shard: bool
-    weights: StoredWeights | RowField
-    state: Mapping[str, torch.Tensor | RowField]
+    weights: StoredWeights | RowField | SomeRows
+    state: Mapping[str, torch.Tensor | RowField | SomeRows]
     rows: np.ndarray | None = None
     writes: bool = True
+    updated: torch.Tensor | None = None
+
+    def updated_rows(self) -> TableShard:
+        """Those alone, where they are tracked. Else the shard."""
+        if self.updated is None or isinstance(self.weights, RowField | SomeRows):
+            return self
+        rows = self.updated.nonzero().squeeze(1)
+        at = rows.cpu().numpy()
+        ids = at + self.held.row_start if self.rows is None else self.rows[at]
+        state = {name: SomeRows(tensor, rows) for name, tensor in self.state.items() if isinstance(tensor, torch.Tensor)}
+        return replace(self, weights=SomeRows(self.weights, rows), state=state, rows=ids)
 
 
 @dataclass(frozen=True)
@@ -116,11 +130,17 @@ class ShardedModel:
                 {name: _state(batch, shard, name, state) for name, state in states.items()},
                 rows=self.remaps[shard.table].to_id(np.arange(shard.row_start, shard.row_stop)) if shard.table in self.remaps else None,
                 writes=self._writes(shard),
+                updated=None if batch.updated is None else batch.updated[batch.part(shard)],
             )
             for batch, states in zip(optimizer.batches, optimizer.states)
             for shard in batch.shards
             if shard.rows
         ]
+
+    def track_updates(self) -> None:
+        """From now on, which rows of tables are updated; where that can be told (`TableBatch.track_updates`)."""
+        for batch in self.sparse_optimizer.batches:
+            batch.track_updates()
 
     def stores(self) -> dict[str, dict[str, int]]:
         """Hits and misses (distinct rows of a batch) and bytes moved since the start, by table with a cache, of this rank's shards."""

@@ -64,6 +64,7 @@ class SparseOptimizer(torch.optim.Optimizer):
         rule = replace(self.rule, lr=float(self.param_groups[0]["lr"]), step=self.steps)
         for batch, state in sorted(zip(self.batches, self.states), key=lambda pair: pair[0].replicas is not None):
             for touched in batch.gradients():
+                batch.note_updated(touched.lookups)
                 if batch.managed is not None:
                     batch.managed.update(touched.lookups, touched.grad, rule)
                     continue

@@ -73,8 +73,8 @@ class TableBatch:
     cache (`cached`). On a GPU FBGEMM's kernels look up and update it (`managed`), and its weights are there once the optimizer is known.
 
     `replicas` hold the same shards (data parallelism); None: this rank alone does. `copies`: ranks that hold them too and average weights,
-    not gradients. `out_dtype`: of looked-up rows, which are summed in
-    FP32 and rounded once; BF16 where nothing but a model in BF16 reads them.
+    not gradients. `out_dtype`: of looked-up rows, which are summed in FP32 and rounded once; BF16 where nothing but a model in BF16 reads
+    them. `updated`: of each row, whether a step has updated it since `track_updates`; None: that is not tracked.
     """
 
     def __init__(self, shards: Iterable[HeldShard], device: torch.device, replicas: ReplicaGroup | None = None):
@@ -95,6 +95,7 @@ class TableBatch:
         self.feature_offsets = torch.tensor([s.offset for s in self.shards for _ in range(s.features)], dtype=torch.int64, device=device)
         self.copies: dist.ProcessGroup | None = None
         self.touched: list[Touched] = []
+        self.updated: torch.Tensor | None = None
         self.out_dtype = torch.float32
         # Its gradient is never read: it makes autograd call our backward, also on a rank without a single id.
         self._anchor = torch.zeros((), device=device, requires_grad=True)
@@ -153,6 +154,23 @@ class TableBatch:
         if self.replicas is not None:
             self.replicas.drop()
 
+    def track_updates(self) -> None:
+        """From now on. Rows in slots of a cache, and copies that average all their weights, are not tracked."""
+        if self.cached is None and self.copies is None:
+            self.updated = torch.zeros(self.rows, dtype=torch.bool, device=self.weights.model.device)
+
+    def note_updated(self, lookups: Lookups) -> None:
+        """A step updates the rows of `lookups`."""
+        if self.updated is None:
+            return
+        if lookups.first_rows is None or self.updated.device.type != "cpu":
+            _set(self.updated, lookups.rows())
+            return
+        assert lookups.offsets is not None
+        ends = lookups.offsets[:: lookups.samples].tolist() if lookups.samples else [0] * (lookups.features + 1)
+        for first_row, begin, stop in zip(lookups.first_rows.tolist(), ends, ends[1:]):
+            _set(self.updated[first_row:], lookups.ids[begin:stop])
+
     def touch(self, touched: Touched) -> None:
         """What a backward pass leaves. Where there are replicas, its average over them starts now."""
         if self.replicas is None:
@@ -199,3 +217,11 @@ class _LookUp(torch.autograd.Function):
     def backward(ctx, grad: torch.Tensor):
         ctx.batch.touch(Touched(ctx.lookups, grad, held=ctx.held))
         return None, None, None, None, None, None
+
+
+def _set(bits: torch.Tensor, rows: torch.Tensor) -> None:
+    """NumPy does it several times as fast as torch on a CPU."""
+    if bits.device.type == "cpu":
+        bits.numpy()[rows.numpy()] = True
+    else:
+        bits[rows.long()] = True

@@ -39,10 +39,29 @@ class IterationTime:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Those that were written between iterations: training waits so long for each, the mean in seconds."""
+    """Those that were saved before training ended. Means are over them.
+
+    Attributes:
+        count: how many.
+        mean_s: how long training waits for one.
+        in_background: how many of them were copied, and written while training went on.
+        write_s: until one is on disk, mean.
+        bytes: of the files of all ranks, mean.
+        copy_bytes: of the host's memory, that the fullest rank keeps for copies.
+        stall_share: of the time of training, evaluations included, that it waits for them.
+        incremental: how many have only the rows that were updated since a full one.
+        incremental_bytes_share: the mean size of these over that of the full ones.
+    """
 
     count: int
     mean_s: float
+    in_background: int = 0
+    write_s: float | None = None
+    bytes: float | None = None
+    copy_bytes: int | None = None
+    stall_share: float | None = None
+    incremental: int = 0
+    incremental_bytes_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -91,14 +110,14 @@ class LinkBytes:
 class Measured:
     """What really ran here. `phases_ms` are means over iterations; `wire_bytes` per rank per iteration; `data_wait_share` of the time.
 
-    `peak_memory_bytes`: of the whole process on a CPU, of its tensors on a GPU; `added_memory_bytes`: what came on top of what it used when
-    it had no model yet. `coverage` is of plans that place tables row by row; `links` of launchers whose hosts have links of their own.
-    `exchange_ms`, of plans whose tables lie whole on a rank: what communication takes, {embedding: {preparation, transfer, waiting}, dense:
-    {transfer, waiting}}. `transfer_ms`, of launchers with links: {embedding, dense: {under_way, transfer}}. under_way is how long any such
-    collective is in flight, transfer how long after all of its ranks have come. `stores`: of each rank, by table with a cache, hits and
-    misses (distinct rows) and bytes read and written an iteration. `hits_expected` and `misses_expected` follow from the access statistics.
-    `checkpoints`: those written before training ended. No iteration's time has them.
-    `transport`: what CPU ranks exchange through, "shared_memory" or "gloo" (sockets); "nccl" of GPUs.
+    `peak_memory_bytes`: of the whole process on a CPU, of its tensors on a GPU; `added_memory_bytes`: what came on top of what it used
+    when it had no model yet, without copies for checkpoints. `coverage` is of plans that place tables row by row; `links` of launchers
+    whose hosts have links of their own. `exchange_ms`, of plans whose tables lie whole on a rank: what communication takes, {embedding:
+    {preparation, transfer, waiting}, dense: {transfer, waiting}}. `transfer_ms`, of launchers with links: {embedding, dense:
+    {under_way, transfer}}. under_way is how long any such collective is in flight, transfer how long after all of its ranks have come.
+    `stores`: of each rank, by table with a cache, hits and misses (distinct rows) and bytes read and written an iteration.
+    `hits_expected` and `misses_expected` follow from the access statistics. `checkpoints`: those written before training ended. No
+    iteration's time has them. `transport`: what CPU ranks exchange through, "shared_memory" or "gloo" (sockets); "nccl" of GPUs.
     """
 
     backend: str

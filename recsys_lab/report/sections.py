@@ -75,8 +75,22 @@ def _measured_rows(run: Run) -> list[Figure]:
         most = max(phases, key=lambda name: phases[name])
         rows.append(("most of an iteration", most.replace("_", " "), f"measured: {share(phases[most], sum(phases.values()))} of its time"))
     if written := measured.get("checkpoints"):
-        rows.append((f"pause a checkpoint ({written['count']} written)", f"{written['mean_s']:.2f} s", "measured, mean"))
+        rows.append((f"pause a checkpoint ({written['count']} written)", f"{written['mean_s']:.2f} s", _of_checkpoints(written)))
     return rows
+
+
+def _of_checkpoints(written: dict[str, Any]) -> str:
+    """Where the pause is from, and what else checkpoints cost. Records of earlier versions have the pause alone."""
+    words = ["measured, mean"]
+    if (paused := written.get("stall_share")) is not None:
+        words.append(f"{paused:.1%} of training")
+    if written.get("bytes") is not None:
+        words.append(f"each {human_bytes(written['bytes'])}, on disk after {written['write_s']:.2f} s")
+    if written.get("in_background"):
+        words.append(f"{written['in_background']} written beside training, from copies of {human_bytes(written['copy_bytes'])} a rank")
+    if (part := written.get("incremental_bytes_share")) is not None:
+        words.append(f"{written['incremental']} incremental, {part:.0%} of a full one")
+    return "; ".join(words)
 
 
 def _quality_rows(run: Run) -> list[Figure]:

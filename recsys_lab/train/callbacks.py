@@ -15,6 +15,7 @@ from recsys_lab.base.progress import Progress
 from recsys_lab.data.batch import Batch
 from recsys_lab.errors import UserError
 from recsys_lab.train import checkpoint_folder
+from recsys_lab.train.checkpoint_writer import Saving
 
 #: Figures that the progress shows, by their name there.
 SHOWN = {"AUC": "validation_auc", "NDCG@10": "validation_ndcg_10"}
@@ -23,18 +24,18 @@ Log = Callable[[Mapping[str, Any]], None]
 
 
 class Checkpoints(pl.Callback):
-    """A checkpoint every `every_steps` steps, at the end of an epoch in which one fell due, and at the end. Keeps the last two.
+    """A checkpoint every `every_steps` steps, at the end of an epoch in which one fell due, and at the end. Keeps the last `keep`.
 
     One that falls due on an epoch's last step waits until the epoch has been evaluated. So a resumed run evaluates it neither twice nor
-    never.
+    never. Every `full_every`th is full; the others have the rows that were updated since. The last of a run is written while it waits.
     """
 
-    KEEP = 2
-
-    def __init__(self, folder: Path, every_steps: int):
-        self.folder, self.every_steps = folder, every_steps
+    def __init__(self, folder: Path, every_steps: int, keep: int = 2, full_every: int = 1):
+        self.folder, self.every_steps, self.keep, self.full_every = folder, every_steps, keep, full_every
         self.due = False
         self._saved = -1
+        self._base: Path | None = None
+        self._since_base = 0
 
     def on_train_batch_end(self, trainer: pl.Trainer, module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int) -> None:
         if self.every_steps and trainer.global_step % self.every_steps == 0:
@@ -47,22 +48,29 @@ class Checkpoints(pl.Callback):
             self.save(trainer)
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        self.save(trainer)
+        self.save(trainer, last=True)
 
     def ends_epoch(self, trainer: pl.Trainer, batch_idx: int) -> bool:
         return batch_idx + 1 == trainer.num_training_batches or trainer.global_step == trainer.max_steps
 
-    def save(self, trainer: pl.Trainer) -> None:
-        """A checkpoint of this step, unless there is one. Collective."""
-        self.due = False
-        if self._saved == trainer.global_step:
+    def save(self, trainer: pl.Trainer, last: bool = False) -> None:
+        """A checkpoint of this step, unless there is one. Collective. The `last` of a process is on disk when this returns."""
+        self.due, step = False, trainer.global_step
+        if self._saved == step:
             return
-        self._saved = trainer.global_step
-        trainer.save_checkpoint(self.folder / f"step={trainer.global_step}")
-        if trainer.is_global_zero:
-            checkpoint_folder.progressed(self.folder.parent, trainer.global_step)
-            for old in list(checkpoint_folder.steps(self.folder).values())[: -self.KEEP]:
-                checkpoint_folder.remove(old)
+        self._saved, folder = step, self.folder / f"step={step}"
+        self._since_base += 1
+        base = self._base if self._since_base < self.full_every else None
+        is_base = base is None and self.full_every > 1
+        if is_base:
+            self._base, self._since_base = folder, 0
+        how = Saving(background=not last, base=base, is_base=is_base, done=lambda: self._written(step))
+        trainer.save_checkpoint(folder, storage_options=how)
+
+    def _written(self, step: int) -> None:
+        """Of rank 0, once the checkpoint of `step` is there."""
+        checkpoint_folder.progressed(self.folder.parent, step)
+        checkpoint_folder.remove_old(self.folder, self.keep)
 
     def state_dict(self) -> dict[str, Any]:
         return {"saved": self._saved}
@@ -97,7 +105,7 @@ class BestWeights(pl.Callback):
             if self.margin and trainer.global_step == 0:
                 self.best += self.margin if self.higher else -self.margin
                 self.most_log_loss = float(trainer.callback_metrics[self.LOG_LOSS])
-            trainer.save_checkpoint(self.path)
+            trainer.save_checkpoint(self.path, storage_options=Saving(background=True))
 
     def state_dict(self) -> dict[str, Any]:
         return {"best": self.best, "most_log_loss": self.most_log_loss}

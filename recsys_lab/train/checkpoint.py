@@ -5,6 +5,8 @@ HuggingFaceStorageWriter does (its header says where each piece stands in its te
 `trainer.json` holds the rest. A piece is read back by extents, or by the ids of its rows where they lie anywhere in the tensor. So
 another placement or another number of ranks reads the same checkpoint. Rows in files that nobody has read yet are left out
 (uninitialised_rows.py). The folder is written under another name and renamed when whole: a kill leaves the previous one good.
+
+An incremental checkpoint has of tables only rows that were updated since a full one, its base, which lies beside it. `Reader` reads both.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ class Piece:
     Hi/lo split weights and those with a master are FP32 in the file. They are joined and split a few rows at a time.
 
     `rows` int64, distinct: of the whole tensor, the row that each of its rows is. Then the first offset means nothing.
-    `uninitialised`: what other rows are, which a file need not hold.
+    `uninitialised`: what other rows are, which a file need not hold. `updated`: other rows are what they are in the base.
     """
 
     key: str
@@ -53,6 +55,7 @@ class Piece:
     tensor: Content
     rows: np.ndarray | None = None
     uninitialised: Uninitialised | None = None
+    updated: bool = False
 
 
 def whole(key: str, tensor: Content) -> Piece:
@@ -60,12 +63,23 @@ def whole(key: str, tensor: Content) -> Piece:
     return Piece(key, (0,) * len(tensor.shape), tensor)
 
 
-def save(folder: Path, pieces: Iterable[Piece], trainer: Mapping[str, Any], rank: int, barrier: Callable[[], None], run: str = "") -> None:
-    """Writes this rank's `pieces`; collective. Rank 0 adds `trainer` (plain JSON) and the manifest, and renames.
+def save(
+    folder: Path,
+    pieces: Iterable[Piece],
+    trainer: Mapping[str, Any],
+    rank: int,
+    barrier: Callable[[], None],
+    run: str = "",
+    base: Path | None = None,
+    done: Callable[[], None] = lambda: None,
+) -> int:
+    """Writes this rank's `pieces`, and returns their bytes; collective. Rank 0 adds `trainer` (plain JSON) and the manifest, and renames.
 
-    `run`: the fingerprint of the run's config. Raises UserError if it cannot write.
+    `run`: the fingerprint of the run's config. `base`: of `pieces` of updated rows. `done`: what rank 0 calls then. Raises UserError if it
+    cannot write.
     """
     partial, before = folder.with_name(PARTIAL + folder.name), folder.with_name(BEFORE + folder.name)
+    written = 0
     try:
         if rank == 0:
             shutil.rmtree(partial, ignore_errors=True)
@@ -73,22 +87,26 @@ def save(folder: Path, pieces: Iterable[Piece], trainer: Mapping[str, Any], rank
         barrier()
         for path, checksum in _write_rank(partial, rank, _without_uninitialised(list(pieces))):
             manifest.note(path, checksum)
+            written += path.stat().st_size
         if rank == 0:
-            text = json.dumps({**trainer, "manifest": manifest.VERSION})
+            text = json.dumps({**trainer, "manifest": manifest.version(base)})
             manifest.note(write_text(partial / TRAINER_FILE, text), zlib.crc32(text.encode()))
         barrier()
         if rank == 0:
-            manifest.write(partial, run)
+            manifest.write(partial, run, base)
+            _sync_folder(partial)
             if folder.exists():
                 os.replace(folder, before)
             os.replace(partial, folder)
             _sync_folder(folder.parent)
             shutil.rmtree(before, ignore_errors=True)
+            done()
         barrier()
     except OSError as error:
         raise cannot_write(error, folder) from None
     except SafetensorError as error:
         raise UserError(f"cannot write the checkpoint ({error})", where=folder, remedy="free some space and resume") from None
+    return written
 
 
 def _without_uninitialised(pieces: list[Piece]) -> list[Piece]:
@@ -143,6 +161,8 @@ def _write_file(path: Path, pieces: list[Piece]) -> int:
         where[name] = {OFFSETS: [0] * len(piece.offset), "key": piece.key, "offset": list(piece.offset), "rows": rows}
         if piece.uninitialised is not None:
             where[name]["unread"] = piece.uninitialised.to_json()
+        if piece.updated:
+            where[name]["updated"] = True
     return write_tensors(path, tensors, {SHARDING: json.dumps(where), "DCP_VERSION": "1.0", "format": "pt"})
 
 
@@ -192,6 +212,7 @@ class _Saved:
     shape: tuple[int, ...]
     rows: str | None
     uninitialised: Uninitialised | None
+    updated: bool = False
 
     def read(self, cut: tuple[slice, ...]) -> torch.Tensor:
         return self.file.get_slice(self.name)[cut] if self.shape else self.file.get_tensor(self.name)
@@ -219,22 +240,26 @@ def _saved(file: Any, name: str, where: Mapping[str, Any]) -> _Saved:
     uninitialised = None if where.get("unread") is None else Uninitialised.from_json(where["unread"])
     if uninitialised is not None and (rows is None or not shape):
         raise ValueError(f"piece {name} lists no rows")
-    return _Saved(file, name, offset, shape, rows, uninitialised)
+    updated = where.get("updated", False)
+    if not isinstance(updated, bool) or (updated and rows is None):
+        raise ValueError(f"piece {name} lists no rows")
+    return _Saved(file, name, offset, shape, rows, uninitialised, updated)
 
 
 class Reader:
-    """Reads parts of tensors from the pieces of a checkpoint, whoever wrote them."""
+    """Reads parts of tensors from the pieces of a checkpoint, whoever wrote them: of an incremental one together with its base."""
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self._saved: dict[str, list[_Saved]] = {}
-        try:
-            for path in sorted(folder.glob("rank_*.safetensors")):
-                file = safe_open(path, framework="pt")
-                for name, where in pieces_of(file.metadata()).items():
-                    self._saved.setdefault(where["key"], []).append(_saved(file, name, where))
-        except (SafetensorError, OSError, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise manifest.broken(folder, f"{path.name} is not a rank's file ({type(error).__name__}: {error})") from None
+        self._saved = _saved_in(folder)
+        #: By table, rows that replace those of the base.
+        self._updated: dict[str, list[_Saved]] = {}
+        if (base := manifest.base_of(folder)) is None:
+            return
+        for key, saved in _saved_in(base).items():
+            self._updated[key] = [one for one in self._saved.get(key, []) if one.updated]
+            if self._updated[key] or key not in self._saved:
+                self._saved[key] = saved
 
     def __contains__(self, key: str) -> bool:
         return key in self._saved
@@ -245,7 +270,7 @@ class Reader:
 
     def shape(self, key: str) -> tuple[int, ...]:
         """Of the whole tensor, as far as it was saved."""
-        return tuple(map(max, zip(*(_stops(saved) for saved in self._saved[key]))))
+        return tuple(map(max, zip(*(_stops(saved) for saved in self._saved[key]))))  # a base has all rows
 
     def fill(self, piece: Piece) -> None:
         """Copies into `piece.tensor` what was saved for its extents or rows. Raises UserError if some of it was not saved."""
@@ -267,7 +292,23 @@ class Reader:
                 break
             by_extents = piece.rows is None and saved.rows is None
             missing -= _copy_extents(piece, saved) if by_extents else _copy_rows(piece, saved) + _set_uninitialised(piece, saved)
+        for saved in self._updated.get(piece.key, []):
+            if len(saved.shape) == len(piece.tensor.shape):
+                _copy_rows(piece, saved)
         return missing
+
+
+def _saved_in(folder: Path) -> dict[str, list[_Saved]]:
+    """The pieces in the files of one folder, by tensor. Raises UserError."""
+    pieces: dict[str, list[_Saved]] = {}
+    try:
+        for path in sorted(folder.glob("rank_*.safetensors")):
+            file = safe_open(path, framework="pt")
+            for name, where in pieces_of(file.metadata()).items():
+                pieces.setdefault(where["key"], []).append(_saved(file, name, where))
+    except (SafetensorError, OSError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise manifest.broken(folder, f"{path.name} is not a rank's file ({type(error).__name__}: {error})") from None
+    return pieces
 
 
 def _stops(saved: _Saved) -> tuple[int, ...]:
@@ -300,6 +341,7 @@ def _set(content: Content, where: Any, values: torch.Tensor) -> None:
     elif isinstance(content, RowField):
         content.write(values.to(torch.float32), where)
     else:
+        assert isinstance(content, torch.Tensor), "some rows are only written to files"
         content[where] = values.to(content)
 
 

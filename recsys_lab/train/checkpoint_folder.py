@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ from pathlib import Path
 from recsys_lab.base.export_files import MODEL_FILE
 from recsys_lab.base.files import read_json, write_json
 from recsys_lab.errors import UserError
+from recsys_lab.train.manifest import base_of
 
 PARTIAL = ".partial-"
 BEFORE = PARTIAL + "before-"
@@ -72,6 +74,18 @@ def remove(folder: Path) -> None:
     doomed = folder.with_name(PARTIAL + "old-" + folder.name)
     os.replace(folder, doomed)
     shutil.rmtree(doomed, ignore_errors=True)
+
+
+def remove_old(checkpoints: Path, keep: int) -> None:
+    """Deletes all but the newest `keep` checkpoints, and the bases of these. Newer ones first, so that none outlives its base."""
+    present = list(steps(checkpoints).values())
+    kept = set(present[-keep:])
+    for folder in present[-keep:]:
+        with contextlib.suppress(UserError):  # nobody asked for it
+            kept |= {base_of(folder) or folder}
+    for folder in reversed(present):
+        if folder not in kept:
+            remove(folder)
 
 
 def clear_partial(checkpoints: Path) -> None:

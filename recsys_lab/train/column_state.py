@@ -6,6 +6,7 @@ import re
 
 import torch
 
+from recsys_lab.executor.some_rows import SomeRows
 from recsys_lab.train.checkpoint import Piece, Reader
 
 _KEY = re.compile(r"(?P<state>table\..+?)(?:\.columns_(?P<start>\d+)_(?P<stop>\d+))?")
@@ -36,6 +37,7 @@ def fill_merged(reader: Reader, piece: Piece, dim: int) -> None:
         if isinstance(piece.tensor, torch.Tensor):
             piece.tensor[rows] = values.to(piece.tensor)
         else:
+            assert not isinstance(piece.tensor, SomeRows)  # of what is saved alone
             piece.tensor.write(values, (rows,))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,8 +24,10 @@ from recsys_lab.executor.recorded import Recorded, shares_memory, start_recordin
 from recsys_lab.executor.times import Times, mean_times, take_times
 from recsys_lab.plan import Steps
 from recsys_lab.record.result import WARM_UP, Checkpoints, Collective, IterationTime, LinkBytes, Measured, WireBytes
+from recsys_lab.train.checkpoint_writer import Saved
 from recsys_lab.train.links import LinkCounter, own_device
 from recsys_lab.train.memory import peak_bytes
+from recsys_lab.train.model_executor import TrainedModel
 from recsys_lab.train.timestamp import Timestamp, ms_between, timestamp
 from recsys_lab.train.transfer import transfers
 from recsys_lab.train.wire import wire_bytes
@@ -63,7 +66,8 @@ class Measure(pl.Callback):
         self._steps = 0
         self._stores_before: dict[str, dict[str, int]] = {}
         self.stores: dict[str, dict[str, float]] = {}
-        self.checkpoints: Checkpoints | None = None
+        self.saved: list[Saved] = []
+        self.training_s, self._began_s, self.copy_bytes = 0.0, 0.0, 0
         self._ended: Timestamp | None = None
         self._marks: dict[str, Timestamp] = {}
         self._timed: list[_Iteration] = []
@@ -135,6 +139,7 @@ class Measure(pl.Callback):
         self._ended = None
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        self._began_s = time.perf_counter()
         self._stores_before = trainer.strategy.sharded.model.stores()  # type: ignore[attr-defined]  # the executor is ours
 
     def _count_stores(self, trainer: pl.Trainer) -> None:
@@ -145,11 +150,14 @@ class Measure(pl.Callback):
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         self.count_timed()
-        written: list[float] = trainer.strategy.sharded.checkpoint_s  # type: ignore[attr-defined]
-        self.checkpoints = Checkpoints(len(written), float(np.mean(written))) if written else None
+        trained: TrainedModel = trainer.strategy.sharded  # type: ignore[attr-defined]
+        spent_s = time.perf_counter() - self._began_s
+        trained.writer.wait()
+        self.saved, self.training_s, self.copy_bytes = list(trained.saved), spent_s, trained.host_copy.nbytes
         peak = peak_bytes(trainer.strategy.root_device)
         self._count_stores(trainer)
-        self.added = None if peak is None or self.before is None else peak - self.before
+        copy_bytes = self.copy_bytes if trainer.strategy.root_device.type == "cpu" else 0
+        self.added = None if peak is None or self.before is None else peak - self.before - copy_bytes
 
     @property
     def steps_done(self) -> int:
@@ -163,6 +171,8 @@ class Measure(pl.Callback):
             "added": self.added,
             "wire": self._wire_bytes(ranks_per_host, backend),
             "stores": self.stores,
+            "saved": [one.bytes for one in self.saved],
+            "copy": self.copy_bytes,
         }
         everyone: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(everyone, own)
@@ -190,9 +200,28 @@ class Measure(pl.Callback):
             data_wait_share=sum(self.phases_ms["data_wait"]) / total_ms,
             exchange_ms=mean_times(self.exchange),
             transfer_ms=transfer_ms,
-            checkpoints=self.checkpoints,
+            checkpoints=self._checkpoints([one["saved"] for one in everyone], max(one["copy"] for one in everyone)),
             stores=[one["stores"] for one in everyone] if any(one["stores"] for one in everyone) else None,
             links=LinkBytes(counted, sum(w[1] for w in wires)) if counted is not None and wires else None,
+        )
+
+    def _checkpoints(self, bytes_of_ranks: list[list[int]], copy_bytes: int) -> Checkpoints | None:
+        """What those before the end of training cost. Of each rank the bytes of each."""
+        if not self.saved:
+            return None
+        sizes, stalls = [sum(of_ranks) for of_ranks in zip(*bytes_of_ranks)], [one.stall_s for one in self.saved]
+        full = [size for size, one in zip(sizes, self.saved) if not one.incremental]
+        parts = [size for size, one in zip(sizes, self.saved) if one.incremental]
+        return Checkpoints(
+            count=len(self.saved),
+            mean_s=float(np.mean(stalls)),
+            in_background=sum(one.background for one in self.saved),
+            write_s=float(np.mean([one.write_s for one in self.saved])),
+            bytes=float(np.mean(sizes)),
+            copy_bytes=copy_bytes,
+            stall_share=sum(stalls) / self.training_s,
+            incremental=len(parts),
+            incremental_bytes_share=float(np.mean(parts) / np.mean(full)) if parts and full else None,
         )
 
     def _wire_bytes(self, ranks_per_host: int, backend: str) -> tuple[float, float] | None:

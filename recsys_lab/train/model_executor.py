@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,16 +25,21 @@ from torch.optim.lr_scheduler import LambdaLR
 from recsys_lab.config.options import OptimizerOptions
 from recsys_lab.data.batch import Batch
 from recsys_lab.executor.sharded_model import ShardedModel, TableShard
+from recsys_lab.executor.some_rows import SomeRows
 from recsys_lab.executor.store.row_field import RowField
 from recsys_lab.lightning.executor import Optimizers
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.train import checkpoint as checkpoints
 from recsys_lab.train import checkpoint_folder
 from recsys_lab.train.checkpoint import Piece, Reader, whole
+from recsys_lab.train.checkpoint_writer import Barrier, CheckpointWriter, Saved, Saving, on_any_rank, say_if_long
 from recsys_lab.train.column_cuts import column_cuts
 from recsys_lab.train.column_state import fill_merged
+from recsys_lab.train.host_copy import HostCopy, bytes_of
+from recsys_lab.train.memory import lacks_memory
 from recsys_lab.train.optimizer import DenseAndTables, dense_optimizer, scheduler
 from recsys_lab.train.stored_optimizer import make_state
+from recsys_lab.units import human_bytes
 
 #: (model, plan) -> the model sharded by the plan: an executor with everything else bound.
 ShardModel = Callable[[torch.nn.Module, ShardingPlan], ShardedModel]
@@ -78,7 +83,7 @@ class ModelExecutor:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """The sharded model with its optimizers. `checkpoint_s`: how long each checkpoint took to write."""
+    """The sharded model with its optimizers. `saved`: what each checkpoint cost."""
 
     model: ShardedModel
     optimizer: DenseAndTables
@@ -87,7 +92,9 @@ class TrainedModel:
     run: str = ""
     data: str = ""
     whole: Path | None = None
-    checkpoint_s: list[float] = field(default_factory=list)
+    writer: CheckpointWriter = field(default_factory=CheckpointWriter)
+    host_copy: HostCopy = field(default_factory=HostCopy)
+    saved: list[Saved] = field(default_factory=list)
 
     @property
     def optimizers(self) -> Optimizers:
@@ -100,19 +107,66 @@ class TrainedModel:
     def state_dict(self) -> dict[str, Any]:
         return {}  # `save` writes all weights
 
-    def save(self, checkpoint: dict[str, Any], folder: Path, storage_options: Any = None) -> None:
-        """Of replicas one rank writes."""
-        began, rank = time.perf_counter(), dist.get_rank()
+    def save(self, checkpoint: dict[str, Any], folder: Path, storage_options: Saving | None = None) -> None:
+        """Of replicas one rank writes. Waits for the checkpoint that is under way."""
+        began, how, rank = time.perf_counter(), storage_options or Saving(), dist.get_rank()
+        self.writer.wait()
         trainer = json_of(checkpoint) | {"sparse_steps": self.model.sparse_optimizer.steps, "data": self.data}
         trainer["columns"] = column_cuts(self.model.plan)
-        shards = [shard for shard in self.model.table_shards() if shard.writes]
+        shards = self._own_shards()
+        base_gone = how.base is not None and not how.base.is_dir()
+        tracked, base_gone = on_any_rank(self.device, any(shard.updated is not None for shard in shards), base_gone)
+        base = how.base if tracked and not base_gone else None
+        pieces = self._pieces(shards if base is None else [shard.updated_rows() for shard in shards])
+        saved = Saved(folder, how.background and self._fits(pieces), base is not None)
+        self.saved.append(saved)
+        if saved.background:
+            self.host_copy.reserve(bytes_of(pieces), self.device)
+            pieces = self.host_copy.of(pieces, self.device)
+        if how.is_base:
+            self.model.track_updates()
+
+        def write(barrier: Barrier) -> None:
+            saved.bytes = checkpoints.save(folder, pieces, trainer, rank, barrier, self.run, base, how.done)
+            saved.write_s = time.perf_counter() - began
+            say_if_long(saved)
+
+        if saved.background:
+            self.writer.start(write)
+        else:
+            write(dist.barrier)
+        saved.stall_s = time.perf_counter() - began
+
+    def prepare_copy(self) -> None:
+        """Makes the room for copies beside the first steps. Collective."""
+        self.writer.wait()  # the weights that training begins with may be the best so far
+        pieces = self._pieces(self._own_shards())
+        if self._fits(pieces):
+            self.writer.start(lambda barrier: self.host_copy.reserve(bytes_of(pieces), self.device))
+
+    def _fits(self, pieces: list[Piece]) -> bool:
+        """Whether checkpoints can be copied. Rank 0 says why not. Collective."""
+        in_files = any(isinstance(piece.tensor, RowField) for piece in pieces)
+        size = 0 if in_files else bytes_of(pieces)
+        any_in_files, any_lacks = on_any_rank(self.device, in_files, lacks_memory(size - self.host_copy.nbytes))
+        if any_in_files:
+            self.writer.say("rows of tables are in files")
+        elif any_lacks:
+            self.writer.say(f"their copy takes {human_bytes(size)} a rank, more than the host has left")
+        return not any_in_files and not any_lacks
+
+    def _own_shards(self) -> list[TableShard]:
+        return [shard for shard in self.model.table_shards() if shard.writes]
+
+    def _pieces(self, shards: list[TableShard]) -> list[Piece]:
+        """All that this rank saves."""
         pieces = weight_pieces(self.model, shards, self.model.writes_dense)
         pieces += [piece for shard in shards for piece in _state_pieces(shard)] + self._dense_state(self.model.writes_dense)
-        pieces += [whole(f"rng.{rank}", torch.get_rng_state())]
+        pieces = [replace(piece, updated=isinstance(piece.tensor, SomeRows)) for piece in pieces]
+        pieces += [whole(f"rng.{dist.get_rank()}", torch.get_rng_state())]
         if self.device.type == "cuda":
-            pieces += [whole(f"rng_cuda.{rank}", torch.cuda.get_rng_state())]
-        checkpoints.save(folder, pieces, trainer, rank, dist.barrier, self.run)
-        self.checkpoint_s.append(time.perf_counter() - began)
+            pieces += [whole(f"rng_cuda.{dist.get_rank()}", torch.cuda.get_rng_state())]
+        return pieces
 
     def load(self, folder: Path, weights_only: bool | None = None) -> dict[str, Any]:
         if folder == self.whole:
@@ -220,7 +274,7 @@ def _state_pieces(shard: TableShard) -> list[Piece]:
     return [Piece(_state_key(shard, name, state), offset[: state.dim()], state, shard.rows) for name, state in shard.state.items()]
 
 
-def _state_key(shard: TableShard, name: str, state: Tensor | RowField) -> str:
+def _state_key(shard: TableShard, name: str, state: Tensor | RowField | SomeRows) -> str:
     """Row-wise state belongs to a row of a shard: column shards keep one each."""
     held = shard.held
     columns = f".columns_{held.col_start}_{held.col_stop}" if state.dim() == 1 and shard.is_column_shard else ""

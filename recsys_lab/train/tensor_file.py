@@ -19,12 +19,15 @@ from typing import TypeAlias
 
 import torch
 
+from recsys_lab.executor.some_rows import SomeRows
 from recsys_lab.executor.store.row_field import RowField
 from recsys_lab.kernels.stored import StoredWeights
 
-Content: TypeAlias = torch.Tensor | StoredWeights | RowField
+Content: TypeAlias = torch.Tensor | StoredWeights | RowField | SomeRows
 
 CHUNK_ELEMENTS = 1 << 22  # of what is converted, written or read at once
+#: So much is written before the system is asked to bring it to disk, and to keep none of it in memory, where training's data are.
+FLUSHED_BYTES = 1 << 26
 _NAMES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -50,7 +53,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Content], metadata: Mapping[
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     head = len(text).to_bytes(8, "little") + text
-    checksum = zlib.crc32(head)
+    checksum, waiting = zlib.crc32(head), 0
     with open(path, "wb") as f:
         f.write(head)
         for content in ordered.values():
@@ -58,6 +61,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Content], metadata: Mapping[
                 data = part.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
                 checksum = zlib.crc32(data, checksum)
                 f.write(data)
+                waiting += len(data)
+                if waiting >= FLUSHED_BYTES:
+                    f.flush()
+                    os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                    waiting = 0
         f.flush()
         os.fsync(f.fileno())
     return checksum

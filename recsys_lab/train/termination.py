@@ -47,14 +47,14 @@ class EndOnSigterm(pl.Callback):
             return
         self._ends = self._all_know(step, trainer.strategy.root_device)
         if self._ends and not self.checkpoints.ends_epoch(trainer, batch_idx):
-            self.checkpoints.save(trainer)
+            self.checkpoints.save(trainer, last=True)
             raise Terminated
         if self._ends:
             self.checkpoints.due = True  # until the epoch has been evaluated
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if self._ends:
-            self.checkpoints.save(trainer)
+            self.checkpoints.save(trainer, last=True)
             raise Terminated
 
     def on_train_end(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:

@@ -13,6 +13,7 @@ from recsys_lab.record.metrics import HIGHER_IS_BETTER
 from recsys_lab.record.metrics_csv import MetricsCsv
 from recsys_lab.train import callbacks
 from recsys_lab.train.accelerator import accelerator_of
+from recsys_lab.train.await_checkpoints import AwaitCheckpoints
 from recsys_lab.train.coverage import WatchTiers
 from recsys_lab.train.job import Job
 from recsys_lab.train.start import Start
@@ -34,6 +35,7 @@ def trainer_of(job: Job, strategy: Any, logger: Any, first: list[pl.Callback], c
     hooks = [*first, *_callbacks(job, checkpoints, start)]
     if dist.get_rank() == 0 and options.progress_bar and job.sweep is None:  # a sweep has its own table
         hooks.append(callbacks.StepProgress())
+    hooks.append(AwaitCheckpoints(options.checkpoint_every_steps))
     if every and start is not None:
         hooks.insert(1, callbacks.JudgeStart())  # after what sets the weights, before what counts look-ups or time
     trainer = pl.Trainer(
@@ -63,7 +65,7 @@ def trainer_of(job: Job, strategy: Any, logger: Any, first: list[pl.Callback], c
 def _callbacks(job: Job, checkpoints: Path, start: Start | None) -> list[pl.Callback]:
     options, stopping = job.experiment.trainer, job.experiment.trainer.early_stopping
     metric, higher = f"validation_{stopping.metric}", stopping.metric in HIGHER_IS_BETTER
-    written = callbacks.Checkpoints(checkpoints, options.checkpoint_every_steps)
+    written = callbacks.Checkpoints(checkpoints, options.checkpoint_every_steps, options.keep, options.checkpoint_full_every)
     write_row = MetricsCsv(job.folder).append if dist.get_rank() == 0 else None
     hooks: list[pl.Callback] = [WatchTiers(), callbacks.MetricsLog(options.log_every_steps, write_row), written, EndOnSigterm(written)]
     if options.max_minutes:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from recsys_lab.train.checkpoint import checked_trainer
 from tests.end_to_end.lines import ROOT, environment, line
 from tests.end_to_end.stores import BUDGET, contents, table_file, words
 from tests.end_to_end.test_mistakes import refused
@@ -74,6 +75,16 @@ def test_a_disk_that_fills_while_a_checkpoint_is_written(small_disk: Path, tmp_p
     given = (*words(table_file(tmp_path), steps=40), *IN_FILES, f"sharder.scratch={tmp_path}")
     refused(line(*given, f"hydra.run.dir={small_disk / 'run'}", cache=cache), 2, "No space left on device")
     assert os.listdir(small_disk) == []
+
+
+@pytest.mark.parametrize("small_disk", ["7m"], indirect=True)
+def test_a_disk_that_fills_beside_training(small_disk: Path, tmp_path: Path, cache: Path) -> None:
+    """There is room for two checkpoints. They stay, and nothing else."""
+    given = (*words(table_file(tmp_path), steps=40), *IN_FILES[2:])
+    refused(line(*given, f"hydra.run.dir={small_disk / 'run'}", cache=cache), 2, "No space left on device")
+    assert sorted(os.listdir(small_disk / "run" / "checkpoints")) == ["step=10", "step=5"]
+    for step in (5, 10):
+        assert checked_trainer(small_disk / "run" / "checkpoints" / f"step={step}")["global_step"] == step
 
 
 def file_of_rows(folder: Path) -> Path | None:

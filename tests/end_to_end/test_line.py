@@ -70,6 +70,10 @@ def test_the_record_says_how_long_checkpoints_took(undisturbed):
     folder, _ = undisturbed
     written = result(folder)["measured"]["checkpoints"]
     assert written["count"] >= 8 and written["mean_s"] > 0  # of 46 steps every fifth, and the best weights
+    assert written["in_background"] == written["count"] and 0 < written["stall_share"] < 1
+    assert written["copy_bytes"] > 0 and written["write_s"] > written["mean_s"] and written["incremental_bytes_share"] is None
+    files = (folder / "checkpoints").glob("step=*/rank_*.safetensors")
+    assert written["bytes"] == sum(path.stat().st_size for path in files) / len(list((folder / "checkpoints").glob("step=*")))
 
 
 def test_what_ran_is_what_the_steps_say(undisturbed):

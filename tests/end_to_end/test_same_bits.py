@@ -8,8 +8,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
-from tests.end_to_end.lines import SMALL, bits, killed, last_checkpoint, line, processes_in
+from recsys_lab.train.checkpoint import Reader, whole
+from recsys_lab.train.manifest import base_of
+from tests.end_to_end.lines import SMALL, bits, killed, last_checkpoint, line, processes_in, result
 
 LINE = ("model=dcn", "sharder=torchrec", "cluster=h100x64", *SMALL)
 
@@ -37,6 +40,28 @@ def test_a_killed_run_resumes_to_the_same_end(undisturbed, cache, tmp_path):
     steps = [row.split(",")[0] for row in (folder / "metrics.csv").read_text().splitlines()]
     assert steps == [row.split(",")[0] for row in (undisturbed[0] / "metrics.csv").read_text().splitlines()]
     assert processes_in(str(folder)) == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_killed_after_an_incremental_checkpoint(undisturbed, cache, tmp_path):
+    """It reads with its base as the full one of an undisturbed run does."""
+    folder, more = tmp_path / "run", ("trainer.checkpoint_full_every=3", "trainer.keep=3")
+    fourth = folder / "checkpoints" / "step=20"
+    killed(*LINE, *more, f"hydra.run.dir={folder}", cache=cache, when=fourth.is_dir, pause_s=0.0)
+    done = line(f"resume={folder}", cache=cache)
+    assert done.code == 0, done.err
+    ours, theirs = (Reader(last_checkpoint(run)) for run in (folder, undisturbed[0]))
+    assert set(ours.keys()) == set(theirs.keys()) and base_of(last_checkpoint(folder)) is not None
+    for key in theirs.keys():
+        dtype = torch.uint8 if key.startswith("rng.") else torch.float32
+        read = [torch.zeros(theirs.shape(key), dtype=dtype) for _ in range(2)]
+        for reader, tensor in zip((ours, theirs), read):
+            reader.fill(whole(key, tensor))
+        assert torch.equal(*read), key
+    assert result(folder)["quality"] == result(undisturbed[0])["quality"]
+    written = result(folder)["measured"]["checkpoints"]
+    assert written["incremental"] >= 2 and 0 < written["incremental_bytes_share"] < 1
 
 
 @pytest.mark.long

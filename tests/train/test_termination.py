@@ -24,15 +24,16 @@ NOTHING: Any = None
 
 
 class Trainer(SimpleNamespace):
-    """Of Lightning's only what the callbacks look at. `saved`: the steps of its checkpoints."""
+    """Of Lightning's only what the callbacks look at. `saved`: the steps of its checkpoints, `how` they are saved."""
 
     def __init__(self, folder: Path):
-        super().__init__(global_step=0, num_training_batches=STEPS_PER_EPOCH, max_steps=-1, is_global_zero=False, saved=[])
+        super().__init__(global_step=0, num_training_batches=STEPS_PER_EPOCH, max_steps=-1, is_global_zero=False, saved=[], how=[])
         self.strategy = SimpleNamespace(root_device=torch.device("cpu"))
         self.folder = folder
 
-    def save_checkpoint(self, path: Path) -> None:
+    def save_checkpoint(self, path: Path, storage_options: Any) -> None:
         self.saved.append(path.name)
+        self.how.append(storage_options)
 
 
 @pytest.fixture
@@ -67,6 +68,18 @@ def test_a_rank_that_was_told_writes_a_checkpoint_of_the_step_it_is_at(tmp_path:
     with pytest.raises(Terminated):
         step(trainer, checkpoints, ending)
     assert asked[-1][0] is True and trainer.saved == ["step=2"]
+
+
+@pytest.mark.parametrize(("full_every", "bases"), [(1, [None] * 7), (3, [None, 1, 1, None, 4, 4, None])], ids=["full", "a third"])
+def test_every_nth_checkpoint_is_full_and_the_next_ones_depend_on_it(tmp_path: Path, full_every: int, bases: list[int | None]) -> None:
+    trainer, checkpoints = Trainer(tmp_path), Checkpoints(tmp_path, 1, keep=3, full_every=full_every)
+    for _ in range(6):
+        step(trainer, checkpoints)
+    trainer.global_step += 1
+    checkpoints.on_train_end(trainer, NOTHING)  # type: ignore[arg-type]
+    assert [how.base and how.base.name for how in trainer.how] == [base and f"step={base}" for base in bases]
+    assert [how.is_base for how in trainer.how] == [full_every > 1 and base is None for base in bases]
+    assert [how.background for how in trainer.how] == [True] * 6 + [False]
 
 
 def test_at_the_end_of_an_epoch_it_waits_for_the_evaluation(tmp_path: Path, asked: list) -> None:

@@ -172,9 +172,10 @@ class Predictions:
 class Result:
     """`result.json`. `quality` is {split: {metric: value}}: metrics.QUALITY of clicks, metrics.RETRIEVAL of held-out items.
 
-    `breakdown`: of clicks, by split, what `quality` is made of. `chosen`: the keys that the config left open, with the values that suit the data. `baselines`: of clicks, unless switched off.
-    `error` is written for a failed run only; `study` for a study, whose figures lie in it; `pruned` for a run that a
-    search cut short; `started_from` for one that began with trained weights; `predictions` where they were written.
+    `breakdown`: of clicks, by split: reliability, and quality by columns that were named. `chosen`: the keys that the config left open,
+    with the values that suit the data. `baselines`: of clicks, unless switched off. `error` is written for a failed run only; `study` for a
+    study, whose figures lie in it; `pruned` for a run that a search cut short; `started_from` for one that began with trained weights;
+    `predictions` where they were written.
     """
 
     status: str  # completed | failed | pruned

@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 #: Programs whose lines are commands.
-PROGRAMS = ("python", "make", "torchrun", "export", "mkdir", "recsys-lab", "pip", "docker", "srun", "kubectl", "sky", "eval")
+PROGRAMS = ("python", "make", "torchrun", "export", "mkdir", "recsys-lab", "pip", "docker", "srun", "sbatch", "kubectl", "sky", "eval")
 _START = re.compile(rf"^(?:\$ )?(?:(?:{'|'.join(PROGRAMS)})(?= )(?! *[:=])|[A-Z_]+=\S+ ).*")
 _LISTED = re.compile(r"^(    |\t)")
 
@@ -40,6 +40,8 @@ NOT_RUN = {
     ("docs/launchers.md", "torchrun --nnodes 1:2"): "two machines; tests/launchers/test_torchrun.py has one join on one",
     ("docs/launchers.md", "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE"): "for the line below it, which has a test of its own",
     ("docs/launchers.md", "python run.py -m launcher=slurm"): "needs sbatch; tests/launchers/test_slurm.py stands in for it",
+    ("docs/launchers.md", "python run.py launcher=slurm launcher.dry_run=true"): "for 64 GPUs; tests/launchers/test_slurm.py runs a script",
+    ("docs/launchers.md", "sbatch"): "needs sbatch; tests/launchers/test_slurm.py stands in for it",
     ("docs/launchers.md", "python run.py launcher=kubernetes"): "needs a Kubernetes cluster; tests/launchers hold the JobSet",
     ("docs/launchers.md", "kubectl"): "needs a Kubernetes cluster; tests/launchers hold the JobSet",
     ("docs/launchers.md", "sky"): "needs SkyPilot and a cloud; tests/launchers hold the task to SkyPilot's schema",

@@ -133,6 +133,10 @@ class DataSet(Protocol):
     @property
     def columns(self) -> Columns | None: ...  # to judge a model by; None: there are features alone
     @property
+    def unknown_values(self) -> Mapping[str, int]: ...  # of a new file: rows by column with a value that training did not know, or hardly
+    @property
+    def own_rows(self) -> str: ...  # of which value has which row, where that follows from these files alone; else empty
+    @property
     def hottest(self) -> Hottest: ...  # for planners that place a table row by row
     @property
     def item_names(self) -> Callable[[], Sequence[str]] | None: ...  # of items from 1 on, as the data write them

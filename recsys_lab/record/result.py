@@ -175,7 +175,7 @@ class Result:
     `breakdown`: of clicks, by split: reliability, and quality by columns that were named. `chosen`: the keys that the config left open,
     with the values that suit the data. `baselines`: of clicks, unless switched off. `error` is written for a failed run only; `study` for a
     study, whose figures lie in it; `pruned` for a run that a search cut short; `started_from` for one that began with trained weights;
-    `predictions` where they were written.
+    `predictions` where they were written; `unknown_values` of a new test file: by column, rows with a value that training did not know.
     """
 
     status: str  # completed | failed | pruned
@@ -196,6 +196,7 @@ class Result:
     started_from: StartedFrom | None = None
     predictions: Predictions | None = None
     breakdown: Mapping[str, Breakdown] | None = None
+    unknown_values: Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
         assert self.status in STATES, self.status
@@ -223,6 +224,7 @@ class Result:
         record |= {"chosen": dict(self.chosen)} if self.chosen else {}
         record |= {"baselines": _part(self.baselines)} if self.baselines else {}
         record |= {"breakdown": {split: _part(one) for split, one in self.breakdown.items()}} if self.breakdown else {}
+        record |= {"unknown_values": dict(self.unknown_values)} if self.unknown_values is not None else {}
         record |= {"started_from": _part(self.started_from)} if self.started_from else {}
         record |= {"predictions": _part(self.predictions)} if self.predictions else {}
         return record | ({"study": dict(self.study)} if self.study else {})

@@ -122,6 +122,7 @@ def test_a_new_file_is_judged_and_predicted_with_the_vocabulary_of_the_run_folde
     phone = table.filter(pl.col("device") == "phone")
     assert [one["value"] for one in by["values"]] == ["phone", "tablet"] and by["others"]["values"] == 1
     assert by["values"][0]["quality"]["auc"] == pytest.approx(roc_auc_score(phone["label"], phone["probability"]), abs=1e-12)
+    assert result(tmp_path / "evaluated")["unknown_values"]["user"] > 0
     assert pl.read_parquet(first)["label"].to_list() == pl.read_csv(new)["clicked"].to_list()
 
     clicks(new, 400, seed=9, labelled=False)

@@ -129,7 +129,8 @@ def _later_rows(source: Source, known: Known | None, cache: Path) -> OpenDataSet
     rows = meta["rows"]["test"]
     counts = ", ".join(f"{name} {count:,}" for name, count in meta["unknown"].items() if count)
     note = f"values of {source.name} that training did not know, or hardly: {counts or 'none'}; of {rows:,} rows"
-    return _opened(folder, meta, table, feature_names(table.categorical), (note,) if meta["unknown"] else (), {"test": source})
+    opened = _opened(folder, meta, table, feature_names(table.categorical), (note,) if meta["unknown"] else (), {"test": source})
+    return replace(opened, unknown_values=meta["unknown"])
 
 
 def _opened(

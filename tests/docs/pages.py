@@ -17,6 +17,7 @@ PROGRAMS = ("python", "make", "torchrun", "export", "mkdir", "recsys-lab", "pip"
 _START = re.compile(rf"^(?:\$ )?(?:(?:{'|'.join(PROGRAMS)})(?= )(?! *[:=])|[A-Z_]+=\S+ ).*")
 _LISTED = re.compile(r"^(    |\t)")
 
+TUTORIAL = "of the tutorial, which tests/docs/test_moves.py runs in its order"
 #: Commands that no test runs, and why. The page and what the command begins with.
 NOT_RUN = {
     ("README.md", "make demo"): "installs; its commands are the page's second and third, which are run",
@@ -50,6 +51,11 @@ NOT_RUN = {
     ("docs/launchers.md", "python -m recsys_lab emulated"): "needs network namespaces, and minutes",
     ("docs/launchers.md", "python run.py resume=RUN_FOLDER"): "stands for a run of the reader's; tests/end_to_end resume theirs",
     ("docs/launchers.md", "python run.py launcher=ray"): "needs Ray; tests/ecosystem starts one",
+    ("docs/moves.md", "export STUDY"): TUTORIAL,
+    ("docs/moves.md", "mkdir -p $STUDY"): TUTORIAL,
+    ("docs/moves.md", "python $STUDY"): TUTORIAL,
+    ("docs/moves.md", "python run.py data=table"): TUTORIAL,
+    ("docs/moves.md", "python run.py start_from=$STUDY"): TUTORIAL,
     ("docs/moves.md", "python run.py start_from=RUN"): "needs a trained run, and new rows; tests/end_to_end/test_moves.py has both",
     ("docs/moves.md", "python run.py resume=RUN"): "needs a stopped run; the same file has one",
     ("docs/moves.md", "python -m recsys_lab export RUN"): "needs a trained run; tests/end_to_end/test_export.py has one",

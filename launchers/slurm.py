@@ -1,18 +1,30 @@
-"""SLURM through Hydra's submitit launcher: `-m` submits a job a run, and every task of a job is a rank.
+"""SLURM through Hydra's submitit launcher: `-m` submits a job a run, and every task of a job is a rank. Or a script for sbatch, of one run.
 
-A task sees SLURM's own variables; here they become torchrun's, and from there on the run is as under torchrun.
+A task sees SLURM's own variables; here they become torchrun's, and from there on the run is as under torchrun. In the script's tasks
+torchrun itself starts the ranks.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from launchers import torchrun
-from recsys_lab.base.ranges import Hosts, RanksPerHost, Threads, Timeout
+from annotated_types import Interval
+from pydantic import Strict
+
+from launchers import manifest, torchrun
+from launchers.kubernetes import INTERFACE
+from recsys_lab.base.files import override_of
+from recsys_lab.base.paths import ROOT
+from recsys_lab.base.ranges import Count, CountFromZero, Hosts, RanksPerHost, Threads, Timeout, text_like
 from recsys_lab.errors import UserError
+from recsys_lab.units import counted
+
+FILE, LOGS = "slurm.sh", "logs"
+NAME = text_like(r"[A-Za-z0-9_][A-Za-z0-9_.,-]*", 255, "a name of SLURM's, or several with commas")
 
 
 def become_rank() -> None:
@@ -38,12 +50,62 @@ def join(
     *,
     hosts: Hosts,
     ranks_per_host: RanksPerHost,
+    dry_run: bool = False,
+    device_kind: Literal["cuda", "cpu"] = "cpu",
+    partition: Annotated[str, NAME] | None = None,
+    account: Annotated[str, NAME] | None = None,
+    minutes: Count = 1440,
+    cpus_per_rank: Threads = 8,
+    host_memory_gb: Count | None = None,
+    max_restarts: CountFromZero = 3,
+    port: Annotated[int, Strict(), Interval(ge=1024, le=65535)] = 29500,
+    interface: Annotated[str, INTERFACE] | None = None,
     threads_per_rank: Threads = 1,
     timeout_s: Timeout = 600.0,
 ) -> Any:
-    """Runs `work(**arguments)` here, as the rank that this task is. Raises UserError outside of a job."""
-    if not torchrun.is_rank():
-        raise UserError("a run goes to SLURM as a sweep", where="launcher", given="slurm without -m", remedy="add -m: python run.py -m ...")
-    return torchrun.join(
-        work, arguments, folder, hosts=hosts, ranks_per_host=ranks_per_host, threads_per_rank=threads_per_rank, timeout_s=timeout_s
+    """In a job: runs `work(**arguments)` as the rank that this task is. Elsewhere, with `dry_run`: writes `folder`/slurm.sh.
+
+    Other keys than those below are of the script. `conf/launcher/slurm.yaml` explains them.
+
+    Args:
+        work, arguments, folder, hosts, ranks_per_host, threads_per_rank, timeout_s: those of `launchers.local.launch`.
+        dry_run: whether the script is wanted.
+        device_kind: the named cluster's; cuda: a rank has a GPU.
+
+    Returns:
+        What the rank returned; None where only the script was written.
+
+    Raises:
+        UserError: outside of a job, without `dry_run`.
+    """
+    if torchrun.is_rank():
+        return torchrun.join(
+            work, arguments, folder, hosts=hosts, ranks_per_host=ranks_per_host, threads_per_rank=threads_per_rank, timeout_s=timeout_s
+        )
+    if not dry_run:
+        remedy = "add -m: python run.py -m ...; or launcher.dry_run=true, which writes a script for sbatch"
+        raise UserError("a run goes to SLURM as a sweep", where="launcher", given="slurm without -m", remedy=remedy)
+    folder = folder.resolve()
+    (folder / LOGS).mkdir(exist_ok=True)
+    path = manifest.write(
+        folder,
+        FILE,
+        name=manifest.name_of(folder),
+        words=shlex.quote(override_of("resume", folder)),
+        hosts=hosts,
+        ranks_per_host=ranks_per_host,
+        gpus_per_node=ranks_per_host if device_kind == "cuda" else None,
+        cpus_per_rank=cpus_per_rank,
+        host_memory_gb=host_memory_gb,
+        minutes=minutes,
+        partition=partition,
+        account=account,
+        max_restarts=max_restarts,
+        port=port,
+        interface=interface,
+        checkout=shlex.quote(str(ROOT)),
+        log=shlex.quote(str(folder / LOGS / "slurm_%j.txt")),
     )
+    print(f"{'slurm':>10}  {counted(hosts, 'node')} of {counted(ranks_per_host, 'rank')}; the job goes on with the run in {folder}")
+    print(f"{'':>10}  submit it with: sbatch {path}")
+    return None

@@ -24,10 +24,12 @@ from recsys_lab.config.options import (
     TRAINS,
     AblationOptions,
     DataCommon,
+    EvaluateOptions,
     ExecutorOptions,
     OptimizerOptions,
     SharderCommon,
     SimulateOptions,
+    SparseOptimizer,
     StudyCommon,
     TrainerOptions,
 )
@@ -39,6 +41,7 @@ from recsys_lab.data.labels import check_labels
 from recsys_lab.data.protocol import DataSet, Feature
 from recsys_lab.data.random_ids import open_random
 from recsys_lab.data.sliced import sliced
+from recsys_lab.data.values import check_column
 from recsys_lab.errors import UserError
 from recsys_lab.models.choice import ModelChoice, Towers
 from recsys_lab.plan import ShardingPlan
@@ -185,6 +188,7 @@ class Experiment:
     baselines: bool = True
     start_from: str | None = None
     predictions: str | None = None
+    evaluate: EvaluateOptions = EvaluateOptions()
     chosen: Mapping[str, Any] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     fingerprint: str = ""
@@ -197,6 +201,17 @@ class Experiment:
     def starts_ranks(self) -> bool:
         """It trains, evaluates or predicts."""
         return self.mode in STARTS_RANKS
+
+    @property
+    def judges(self) -> bool:
+        """It says how good a model is."""
+        return self.starts_ranks and self.mode != PREDICT
+
+    @property
+    def table_optimizer(self) -> SparseOptimizer:
+        """Of the tables. Where nothing is trained it is one without state."""
+        sparse = self.optimizer.sparse
+        return replace(sparse, name="sgd", weight_decay=0.0) if self.mode in JUDGES else sparse
 
     @property
     def simulates(self) -> bool:
@@ -232,14 +247,17 @@ class Experiment:
 
     def judges_clicks(self, data: DataSet) -> bool:
         """Whether it trains on clicks, and their quality means something."""
-        return self.trains and data.learnable and self.model.objective != "next_item"
+        return self.trains and self._has_clicks(data)
+
+    def _has_clicks(self, data: DataSet) -> bool:
+        return data.learnable and self.model.objective != "next_item"
 
     def compares(self, data: DataSet) -> bool:
         """Whether its quality stands beside baselines: of clicks alone."""
         return self.baselines and self.judges_clicks(data)
 
     def check(self, data: DataSet) -> None:
-        """Refuses data whose steps are too large, whose clicks could not be judged after training, or a start that nothing gives.
+        """Refuses data whose steps are too large, whose clicks could not be judged as is wanted, or a start that nothing gives.
 
         Raises UserError.
         """
@@ -249,6 +267,10 @@ class Experiment:
             raise UserError("a step has too many ids", where="data.batch_size", given=given, allowed=f"{MOST_IDS:,} ids a step")
         if self.judges_clicks(data):
             check_labels(data)
+        for key, column in self.evaluate.named if self.judges else ():
+            if not self._has_clicks(data):
+                raise UserError("quality in parts is of clicks", where=key, given=column, allowed="null", remedy=f"{key}=null")
+            check_column(data, column, key)
         if self.trainer.start_from_baseline and self.trains and not (self.compares(data) and self.model.begins_first_order):
             keys = "".join(f" with model.{key}=true" for key in self.model.kind.start_keys)
             needs = f"a model of clicks{keys}, and baselines=true"
@@ -288,7 +310,7 @@ class Experiment:
 
         `scratch`: the folder for rows of tables with a store on disk, unless the config names one. `start`: what the model begins with.
         """
-        sparse = self.optimizer.sparse
+        sparse = self.table_optimizer
         if (named := self.sharder.scratch) and plan.has_stores and not os.path.isdir(named):
             raise UserError("no such folder", where="sharder.scratch", given=named, remedy="make it, or name another")
         return self.sharder.execute(
@@ -339,6 +361,7 @@ def resolve(config: DictConfig) -> Experiment:
         baselines=config.baselines,
         start_from=config.get("start_from"),
         predictions=config.get("predictions"),
+        evaluate=typed(config.evaluate, EvaluateOptions),
         study=None if config.get("study") is None else _study(config.study, str(choices["experiment"])),
         config=plain(config),
         fingerprint=fingerprint(config),

@@ -23,7 +23,7 @@ from recsys_lab.experiment import Experiment
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.serialise import load_plan, save_plan
 from recsys_lab.planning import bounds, in_run, most_rows_here, plan_for, plan_here, price, replan, store_curve, with_bounds, with_interval
-from recsys_lab.record.environment import write_environment
+from recsys_lab.record.environment import check_rows, write_environment
 from recsys_lab.record.loggers import finish
 from recsys_lab.record.result import CHOICES, RESULT_FILE, Result, plan_summary, write_result
 from recsys_lab.record.run_folder import REASONS_FILE, STORES_FILE
@@ -61,6 +61,8 @@ def run(
     data = experiment.open_data()
     experiment = experiment.with_default_hyperparameters(data)
     experiment.check(data)
+    if weights is not None and not experiment.trains:
+        check_rows(weights.parent.parent, data.own_rows)
     say.data(data)
     say.chosen(experiment.chosen)
     say.planning(experiment.cluster, len({feature.table_name for feature in data.features}))
@@ -102,6 +104,7 @@ def run(
         simulated=simulated,
         chosen=experiment.chosen or None,
         baselines=compared.figures if compared else None,
+        unknown_values=data.unknown_values or None,
     )
     if writes and experiment.resume:
         (folder / RESULT_FILE).unlink(missing_ok=True)  # of its end before, where it now trains for longer
@@ -109,7 +112,8 @@ def run(
         if words:
             save_words(folder, words)
     if writes:
-        write_environment(folder, data={"notes": list(data.notes), "best_auc": dict(data.best_auc), "fingerprint": data.fingerprint})
+        of_data = {"notes": list(data.notes), "best_auc": dict(data.best_auc), "fingerprint": data.fingerprint, "own_rows": data.own_rows}
+        write_environment(folder, data=of_data)
         if data.keep is not None and experiment.trains:
             data.keep(folder / VOCABULARY)
         save_plan(named.plan, folder / PLAN)

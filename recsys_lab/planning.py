@@ -280,7 +280,7 @@ def workload_of(experiment: Experiment, cost: ModelCost, data: DataSet, batch_si
         forward_flops_per_sample=cost.forward_flops_per_sample - sum(t.forward_flops_per_sample for t in towers),
         backward_flops_per_sample=cost.backward_flops_per_sample - sum(t.backward_flops_per_sample for t in towers),
         activation_bytes_per_sample=max(cost.activation_bytes_per_sample - sum(t.activation_bytes_per_sample for t in towers), 0.0),
-        sparse_optimizer=experiment.optimizer.sparse.name,
+        sparse_optimizer=experiment.table_optimizer.name,
         dense_optimizer=experiment.optimizer.dense.name,
         lengths={name: of_table.mean_length for name, of_table in access.items()},
         towers=towers,
@@ -294,15 +294,16 @@ def workload_of(experiment: Experiment, cost: ModelCost, data: DataSet, batch_si
 
 def most_rows_here(experiment: Experiment, named: Planned) -> int | None:
     """The most rows a table may have so that all tables, with optimizer state, fit this machine; None if they fit as they are. None also if
-    the plan is for this machine and leaves some of them on its disk.
+    the plan is for this machine and leaves some of them on its disk. A trained model has as many rows where it is judged.
     """
     if experiment.cluster.name == LOCAL and named.plan.has_stores:
         return None
+    training = replace(named.workload, sparse_optimizer=experiment.optimizer.sparse.name)
     budget = psutil.virtual_memory().total * TABLES_SHARE_OF_MEMORY
 
     def size_bytes(most: int) -> int:
         cut = [table.with_rows(min(table.rows, most)) for table in named.tables]
-        return sum(t.weight_bytes + named.workload.table_state_bytes(t.rows, t.dim) for t in cut)
+        return sum(t.weight_bytes + training.table_state_bytes(t.rows, t.dim) for t in cut)
 
     largest = max(table.rows for table in named.tables)
     if size_bytes(largest) <= budget:

@@ -22,3 +22,4 @@ CHOICES = {
 }
 #: By key.
 KEYS = dict.fromkeys(("launcher.backend", "trainer.backend", "backend"), _NO_MPI)
+KEYS["data.splits"] = "these data are one log, divided by leave-one-out; data=table, criteo and frappe read data.splits.test=FILE"

@@ -25,7 +25,7 @@ from recsys_lab.tables.torchrec_dry_run import batch_of_request
 #: Fields that do not change what a run computes, so they are no part of its identity. They are how a run is shown, names of what other
 #: fields hold in full, a provider's price today, how often devices fail, where rows lie, and which checkpoints are kept.
 NOT_IDENTITY = (
-    *("resume", "overwrite", "predictions", "logger", "ablation", "choices"),
+    *("resume", "overwrite", "predictions", "evaluate", "logger", "ablation", "choices"),
     *("cluster.list_price", "cluster.failures", "sharder.scratch"),
     *("trainer.keep", "trainer.checkpoint_full_every"),
 )

@@ -5,7 +5,7 @@ Every other group's schema is the keyword-only signature of its `_target_` (see 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal, get_args
 
 from annotated_types import Interval
@@ -195,6 +195,31 @@ class DataCommon:
 
 
 @dataclass(frozen=True)
+class EvaluateOptions:
+    """What else is said of the quality of clicks on validation and test.
+
+    Attributes:
+        by: columns for each of whose values there is a quality; null: none.
+        group: a column such as user_id, by which GAUC is; null: none.
+        min_rows: values of a column with fewer rows are put together.
+    """
+
+    by: list[str] | str | None = None
+    group: str | None = None
+    min_rows: Count = 100
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Of `by`, each once."""
+        return tuple(dict.fromkeys([self.by] if isinstance(self.by, str) else self.by or ()))
+
+    @property
+    def named(self) -> list[tuple[str, str]]:
+        """(key, column) of all."""
+        return [*(("evaluate.by", column) for column in self.columns), *([("evaluate.group", self.group)] if self.group else [])]
+
+
+@dataclass(frozen=True)
 class TopLevel:
     """The keys outside every group."""
 
@@ -205,6 +230,7 @@ class TopLevel:
     predictions: str | None = None
     overwrite: bool = False
     baselines: bool = True
+    evaluate: EvaluateOptions = field(default_factory=EvaluateOptions)
 
 
 @dataclass(frozen=True)

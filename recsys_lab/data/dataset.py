@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from recsys_lab.data.protocol import Feature, HeldOutItems, Hottest, Rows, Split
+from recsys_lab.data.protocol import Columns, Feature, HeldOutItems, Hottest, Rows, Split
 from recsys_lab.errors import UserError
 from recsys_lab.tables import AccessStatistics
 
@@ -23,6 +23,8 @@ class OpenDataSet:
     `groups`: features that interact, where such groups were planted.
     `labelled`: whether labels are known; else they are zero. `keep`: writes into a folder what reads later rows as these.
     `item_names`: of the held-out items, from item 1 on, as the data write them.
+    `columns`: those of its files, by which a model can be judged. `unknown_values`: by column, rows of a new file whose value has no row of
+    its own. `own_rows`: a fingerprint of which value has which row, where that follows from the train file alone; else empty.
     `chooses_settings`: settings that the config leaves open are chosen by the rows (config/default_hyperparameters.py).
     """
 
@@ -42,6 +44,9 @@ class OpenDataSet:
     labelled: bool = True
     keep: Callable[[Path], None] | None = None
     item_names: Callable[[], Sequence[str]] | None = None
+    columns: Columns | None = None
+    unknown_values: Mapping[str, int] = field(default_factory=dict)
+    own_rows: str = ""
 
     def hottest(self, table: str, rows: int) -> np.ndarray:
         """The `rows` most frequent rows of `table`, int64, in falling frequency. Of equally frequent ones the lower id first."""

@@ -137,11 +137,18 @@ class RankLoader:
             self._rows_ahead = order, rows
         return rows_of_batch
 
-    def positions(self, batch: int) -> np.ndarray:
-        """int64: the positions of the epoch that are this rank's part of global batch number `batch`. In file order they are its rows."""
+    def positions(self, batch: int, rank: int | None = None) -> np.ndarray:
+        """int64: the positions of the epoch that are a rank's part of global batch number `batch`. In file order they are its rows.
+
+        `rank` None: this one.
+        """
         begin = batch * self.batch_size
-        first, end = rank_slice(min(self.batch_size, self.split.rows - begin), self.rank, self.world_size)
+        first, end = rank_slice(min(self.batch_size, self.split.rows - begin), self.rank if rank is None else rank, self.world_size)
         return np.arange(begin + first, begin + end, dtype=np.int64)
+
+    def positions_by_rank(self) -> np.ndarray:
+        """int64 [rows]: those of rank 0's batches of an epoch, one after the other, then those of rank 1's, and so on."""
+        return np.concatenate([self.positions(batch, rank) for rank in range(self.world_size) for batch in range(len(self))])
 
     def _read_here(self, order: ShuffledOrder | FileOrder, first: int) -> Iterator[Batch]:
         for batch in range(first, len(self)):

@@ -81,6 +81,22 @@ class HeldOutItems(Protocol):
     def candidates(self, sampled: int) -> Split: ...  # rows to score: the held-out item and `sampled` others a user; 0: every item
 
 
+@dataclass(frozen=True)
+class Values:
+    """What a column says of each row of a split: row r has `names[codes[r]]`. `codes` int64 [rows], the same for rows with one value."""
+
+    codes: np.ndarray
+    names: Sequence[str]
+
+
+class Columns(Protocol):
+    """Columns of a data set's own files, whether or not a model reads them."""
+
+    @property
+    def names(self) -> Sequence[str]: ...
+    def read(self, column: str, split: str) -> Values: ...  # UserError where it cannot be read
+
+
 #: (table, n) -> int64 [n]: its n most frequent rows in the train split, in falling frequency; ties by lower id.
 Hottest = Callable[[str, int], np.ndarray]
 
@@ -114,6 +130,12 @@ class DataSet(Protocol):
     def labelled(self) -> bool: ...  # False where labels are not known, and stand as 0
     @property
     def keep(self) -> Callable[[Path], None] | None: ...  # writes into a folder what reads later rows as these; None: nothing is needed
+    @property
+    def columns(self) -> Columns | None: ...  # to judge a model by; None: there are features alone
+    @property
+    def unknown_values(self) -> Mapping[str, int]: ...  # of a new file: rows by column with a value that training did not know, or hardly
+    @property
+    def own_rows(self) -> str: ...  # of which value has which row, where that follows from these files alone; else empty
     @property
     def hottest(self) -> Hottest: ...  # for planners that place a table row by row
     @property

@@ -13,7 +13,8 @@ from typing import Any
 
 import psutil
 
-from recsys_lab.base.files import write_json
+from recsys_lab.base.files import read_json, write_json
+from recsys_lab.errors import UserError
 
 ENVIRONMENT_FILE = "environment.json"
 SOURCE = Path(__file__).resolve().parents[2]
@@ -22,7 +23,7 @@ SOURCE = Path(__file__).resolve().parents[2]
 def environment(argv: list[str] | None = None, data: dict[str, Any] | None = None) -> dict[str, Any]:
     """Commit, command, Python, hardware and packages. Unknown is None.
 
-    `data`: what the data set says of itself ({notes, best_auc, fingerprint}).
+    `data`: what the data set says of itself ({notes, best_auc, fingerprint, own_rows}).
     """
     return {
         "commit": _git("rev-parse", "HEAD"),
@@ -44,6 +45,21 @@ def environment(argv: list[str] | None = None, data: dict[str, Any] | None = Non
 def write_environment(folder: Path, argv: list[str] | None = None, data: dict[str, Any] | None = None) -> Path:
     """Write `folder`/environment.json."""
     return write_json(Path(folder) / ENVIRONMENT_FILE, environment(argv, data))
+
+
+def check_rows(folder: Path, own_rows: str) -> None:
+    """Raises UserError where the run in `folder` was trained on data with other rows for values than `own_rows` says (OpenDataSet)."""
+    if not (folder / ENVIRONMENT_FILE).is_file():
+        return
+    known = read_json(folder / ENVIRONMENT_FILE)
+    trained = known["data"].get("own_rows") if isinstance(known, dict) and isinstance(known.get("data"), dict) else None
+    if trained not in (None, own_rows):  # runs of earlier versions do not say
+        raise UserError(
+            "values would have the rows of others: these are not the files that the model was trained on",
+            where=folder,
+            allowed="data=criteo: the same train file, with data.splits.test=FILE; data=table: any file; other data: the same files",
+            remedy="leave data.root as it was",
+        )
 
 
 def _name_and_version(package: Distribution) -> tuple[str, str] | None:

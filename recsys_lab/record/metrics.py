@@ -5,6 +5,8 @@ TorchRec's own `auc` looks at a window of recent samples. Here every sample coun
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -50,19 +52,32 @@ def quality(logits: ArrayLike, labels: ArrayLike, where: str = "validation") -> 
             f"{bad} of {z.size} predictions on split {where} are not finite: training diverged",
             remedy="lower the learning rate or clip gradients",
         )
-    p, n = np.sort(z[positive]), np.sort(z[~positive])
-    if not p.size or not n.size:
-        only = 1 if p.size else 0
+    if positive.all() or not positive.any():
+        only = int(positive.any())
         raise UserError(f"split {where} has only label {only}: AUC is undefined", remedy=f"give the split {where} rows of both labels")
+    return _figures(z, positive)
+
+
+def quality_of_part(logits: ArrayLike, labels: ArrayLike) -> dict[str, float | int | None]:
+    """The same of some rows of a split, one or more, whose predictions are finite.
+
+    Of one class `auc` and `ne` are None. `calibration` is None where no label is 1.
+    """
+    return _figures(np.asarray(logits, dtype=np.float64), np.asarray(labels) == 1)
+
+
+def _figures(z: np.ndarray, positive: np.ndarray) -> dict[str, Any]:
+    p, n = np.sort(z[positive]), np.sort(z[~positive])
+    both = bool(p.size and n.size)
     log_loss = (_softplus(-p).sum() + _softplus(n).sum()) / z.size
     base_rate = p.size / z.size
-    entropy = -(base_rate * np.log(base_rate) + (1 - base_rate) * np.log1p(-base_rate))
+    entropy = -(base_rate * np.log(base_rate) + (1 - base_rate) * np.log1p(-base_rate)) if both else 0.0
     mean_prediction = (_sigmoid(p).sum() + _sigmoid(n).sum()) / z.size
     return {
-        "auc": _auc(p, n),
-        "ne": float(log_loss / entropy),
+        "auc": _auc(p, n) if both else None,
+        "ne": float(log_loss / entropy) if both else None,
         "log_loss": float(log_loss),
-        "calibration": float(mean_prediction / base_rate),
+        "calibration": float(mean_prediction / base_rate) if p.size else None,
         "examples": int(z.size),
     }
 

@@ -15,6 +15,7 @@ from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.plan.store_facts import StoreFacts
 from recsys_lab.plan.tiers import tier_rows
 from recsys_lab.record.baselines import Baselines
+from recsys_lab.record.breakdown import Breakdown
 from recsys_lab.record.started_from import StartedFrom
 from recsys_lab.simulate.simulated import Collective, Simulated, Spread, without_times
 from recsys_lab.tables import AccessStatistics
@@ -190,9 +191,10 @@ class Predictions:
 class Result:
     """`result.json`. `quality` is {split: {metric: value}}: metrics.QUALITY of clicks, metrics.RETRIEVAL of held-out items.
 
-    `chosen`: the keys that the config left open, with the values that suit the data. `baselines`: of clicks, unless switched off.
-    `error` is written for a failed run only; `study` for a study, whose figures lie in it; `pruned` for a run that a
-    search cut short; `started_from` for one that began with trained weights; `predictions` where they were written.
+    `breakdown`: of clicks, by split: reliability, and quality by columns that were named. `chosen`: the keys that the config left open,
+    with the values that suit the data. `baselines`: of clicks, unless switched off. `error` is written for a failed run only; `study` for a
+    study, whose figures lie in it; `pruned` for a run that a search cut short; `started_from` for one that began with trained weights;
+    `predictions` where they were written; `unknown_values` of a new test file: by column, rows with a value that training did not know.
     """
 
     status: str  # completed | failed | pruned
@@ -212,6 +214,8 @@ class Result:
     baselines: Baselines | None = None
     started_from: StartedFrom | None = None
     predictions: Predictions | None = None
+    breakdown: Mapping[str, Breakdown] | None = None
+    unknown_values: Mapping[str, int] | None = None
 
     def __post_init__(self) -> None:
         assert self.status in STATES, self.status
@@ -238,6 +242,8 @@ class Result:
         record |= {"pruned": _part(self.pruned)} if self.pruned else {}
         record |= {"chosen": dict(self.chosen)} if self.chosen else {}
         record |= {"baselines": _part(self.baselines)} if self.baselines else {}
+        record |= {"breakdown": {split: _part(one) for split, one in self.breakdown.items()}} if self.breakdown else {}
+        record |= {"unknown_values": dict(self.unknown_values)} if self.unknown_values is not None else {}
         record |= {"started_from": _part(self.started_from)} if self.started_from else {}
         record |= {"predictions": _part(self.predictions)} if self.predictions else {}
         return record | ({"study": dict(self.study)} if self.study else {})

@@ -14,12 +14,15 @@ from recsys_lab.plan.explain import explain
 from recsys_lab.record.run_folder import Run, read_run
 from recsys_lab.report import html, plots, sections
 from recsys_lab.report.advice import advice
+from recsys_lab.report.breakdown import by_column, by_column_charts, gauc, reliability_charts
 from recsys_lab.report.charts import Chart, element, side_by_side
 from recsys_lab.report.plan_map import plan_map
 from recsys_lab.report.stores import store_curve, stores, stores_here
 from recsys_lab.report.timeline_chart import timeline_charts
 
 PAGE_FILE = "report.html"
+#: Modes that log steps.
+TRAINING = ("auto", "train")
 #: Anchors and headings of the page, in its order.
 CONTENTS = {
     "quality": "Quality",
@@ -90,7 +93,15 @@ def _learning(run: Run) -> list[str]:
         return []
     curve = side_by_side(plots.learning_curve(run.metrics, run.best_auc.get("validation")))
     why = sections.absent(run.result, "measured") if run.result["measured"] is None else "no step was logged"
-    return [_head("quality"), html.table(sections.quality(run), 0), curve or f'<p class="note">No learning curve: {escape(why)}.</p>']
+    parts = [_head("quality"), html.table(sections.quality(run), 0)]
+    if run.result["mode"] in TRAINING or run.result.get("error"):
+        parts.append(curve or f'<p class="note">No learning curve: {escape(why)}.</p>')
+    parts.append(side_by_side(reliability_charts(run.result)))
+    if (grouped := gauc(run.result)) is not None:
+        parts.append(html.table(grouped))
+    for table, charts in zip(by_column(run.result), by_column_charts(run.result)):
+        parts += [html.table(table), side_by_side(charts)]
+    return parts
 
 
 def _plan(run: Run) -> list[str]:

@@ -17,7 +17,9 @@ from recsys_lab.plan.store import DISK_HOST_CACHED, HOST_CACHED, UNCACHED
 from recsys_lab.plan.store_facts import StoreFacts
 from recsys_lab.record.started_from import StartedFrom
 from recsys_lab.report.baselines import baseline_sentences, overrides_text
+from recsys_lab.report.breakdown import print_breakdown
 from recsys_lab.report.sections import verdict_of
+from recsys_lab.report.terminal import console
 from recsys_lab.simulate import Simulated
 from recsys_lab.units import counted, grid, human_bytes, human_count
 
@@ -195,6 +197,8 @@ def finished(record: dict[str, Any], folder: Path, batch: int) -> None:
             _line("quality", f"{split}: AUC {q['auc']:.4f}, NE {q['ne']:.4f}, log loss {q['log_loss']:.4f}, {q['examples']:,} examples")
         if "users" in q:
             _line("quality", f"{split}: {_ranks(q, '')} among all items; {_ranks(q, '_of_100')} among 100; {q['users']:,} users")
+    if not CONSOLE.quiet:
+        print_breakdown(record, console())
     if started := record.get("started_from"):
         _line("weights", StartedFrom(**started).sentence())
     if written := record.get("predictions"):

@@ -8,6 +8,7 @@ from recsys_lab.plan.explain import explain
 from recsys_lab.record.run_folder import Run
 from recsys_lab.report import sections
 from recsys_lab.report.advice import advice
+from recsys_lab.report.breakdown import print_breakdown
 from recsys_lab.report.stores import stores, stores_here
 from recsys_lab.report.terminal import print_table
 
@@ -31,6 +32,7 @@ def print_run(run: Run, out: Console) -> None:
     out.print()
     if sections.has_quality(run):
         print_table(out, sections.quality(run))
+        print_breakdown(result, out)
     if run.plan:
         print_table(out, sections.plan_facts(run, run.plan, "Plan", True))
     for table in (stores(run), stores_here(run), sections.tiers(run), sections.coverage(run)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,11 +15,24 @@ from recsys_lab.data.batch import Batch
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.data.protocol import HeldOutItems
 from recsys_lab.errors import UserError
+from recsys_lab.record.breakdown import Breakdown
 from recsys_lab.record.metrics import PLACES, quality, retrieval
 from recsys_lab.train.held_out import SAMPLED, Candidates, Counts, counts_by_logits, counts_by_vectors, item_chunks, unwrapped
+from recsys_lab.train.reliability import reliability
+
+#: (logits [N], labels [N]) -> a breakdown without its reliability
+Parts = Callable[[np.ndarray, np.ndarray], Breakdown]
 
 #: By name; None where it was not found out.
 Figures = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Of a split. `breakdown`: of clicks, where that was asked for."""
+
+    quality: Figures
+    breakdown: Breakdown | None = None
 
 
 class Evaluation(Protocol):
@@ -27,29 +41,51 @@ class Evaluation(Protocol):
     @property
     def loader(self) -> RankLoader: ...
     def add(self, model: nn.Module, batch: Batch, index: int) -> None: ...
-    def result(self, model: nn.Module) -> Figures: ...
+    def result(self, model: nn.Module) -> Judgement: ...
 
 
 class ClickEvaluation:
     """Of logits [B] against labels.
 
     `held_out`: items that are to be found too, by scoring candidates row by row. Random ones and all items are scored only where each takes
-    no more than `most_pairs` rows. Else their metrics are None.
+    no more than `most_pairs` rows. Else their metrics are None. `parts`: makes the rest of a breakdown from logits and labels [N] in file
+    order, on rank 0; None: no breakdown is made.
     """
 
-    def __init__(self, split: str, loader: RankLoader, held_out: HeldOutItems | None = None, most_pairs: int = 0):
-        self.split, self.loader, self.held_out, self.most_pairs = split, loader, held_out, most_pairs
+    def __init__(
+        self,
+        split: str,
+        loader: RankLoader,
+        held_out: HeldOutItems | None = None,
+        most_pairs: int = 0,
+        parts: Parts | None = None,
+    ):
+        self.split, self.loader, self.held_out, self.most_pairs, self.parts = split, loader, held_out, most_pairs, parts
         self._seen: list[tuple[Tensor, Tensor]] = []
 
     def add(self, model: nn.Module, batch: Batch, index: int) -> None:
         logits = model(batch.dense, batch.sparse)
         self._seen.append((logits[: batch.valid].float(), batch.labels[: batch.valid]))
 
-    def result(self, model: nn.Module) -> Figures:
+    def result(self, model: nn.Module) -> Judgement:
         logits, labels = (torch.cat(part) for part in zip(*self._seen))
         self._seen.clear()
-        figures = _judged(torch.stack([logits, labels]), lambda both: quality(both[0].numpy(), both[1].numpy(), self.split))
-        return figures if self.held_out is None else figures | self._of_held_out(model, self.held_out, logits.device)
+        judgement = _judged(torch.stack([logits, labels]), self._judge)
+        if judgement.breakdown is not None:
+            judgement = replace(judgement, breakdown=replace(judgement.breakdown, reliability=reliability(logits, labels)))
+        if self.held_out is None:
+            return judgement
+        return replace(judgement, quality=judgement.quality | self._of_held_out(model, self.held_out, logits.device))
+
+    def _judge(self, gathered_rows: Tensor) -> Judgement:
+        """Of logits and labels [2, N] in the order of ranks."""
+        logits, labels = gathered_rows.numpy()
+        figures = quality(logits, labels, self.split)
+        if self.parts is None:
+            return Judgement(figures)
+        in_order = np.empty_like(gathered_rows.numpy())
+        in_order[:, self.loader.positions_by_rank()] = logits, labels
+        return Judgement(figures, self.parts(*in_order))
 
     def _of_held_out(self, model: nn.Module, held_out: HeldOutItems, device: torch.device) -> Figures:
         every, drawn = (
@@ -76,26 +112,26 @@ class NextItemEvaluation:
         self._users.append(users[: batch.valid].float())
         self._rows.append(self.loader.positions(index))
 
-    def result(self, model: nn.Module) -> Figures:
+    def result(self, model: nn.Module) -> Judgement:
         users, rows = torch.cat(self._users), np.concatenate(self._rows)
         self._users.clear()
         self._rows.clear()
         if self._candidates is None:
             self._candidates = Candidates.of(self.held_out, rows, users.device)
         chunks = item_chunks(model, self.loader.keys, self.held_out.items, self.held_out.item_rows, users.device)
-        return _retrieval(*counts_by_vectors(users, self._candidates, chunks), self.held_out.rows, self.split)
+        return Judgement(_retrieval(*counts_by_vectors(users, self._candidates, chunks), self.held_out.rows, self.split))
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, evaluation: Evaluation, device: torch.device) -> Figures:
-    """Metrics of `model` over a split whose batches every rank reads its own part of."""
+def evaluate(model: nn.Module, evaluation: Evaluation, device: torch.device) -> Judgement:
+    """The quality of `model` over a split whose batches every rank reads its own part of."""
     was_training = model.training
     model.eval()
     for index, batch in enumerate(evaluation.loader):
         evaluation.add(model, batch.to(device, non_blocking=True), index)
-    figures = evaluation.result(model)
+    judgement = evaluation.result(model)
     model.train(was_training)
-    return figures
+    return judgement
 
 
 def _retrieval(every: Counts | None, drawn: Counts | None, users: int, split: str) -> Figures:

@@ -32,7 +32,7 @@ class ClickModule(pl.LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         if self.evaluation is not None:
-            self.log_dict(loggable(self.evaluation.result(self.model)), prog_bar=False)
+            self.log_dict(loggable(self.evaluation.result(self.model).quality), prog_bar=False)
 
     def configure_optimizers(self) -> Any:
         """The strategy owns the optimizers: which parameters there are depends on the shards."""

@@ -6,14 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
+from recsys_lab.config.options import EvaluateOptions
 from recsys_lab.data.batch import Batch
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.data.protocol import DataSet
+from recsys_lab.data.values import values_of
+from recsys_lab.record.breakdown import Breakdown, by_values, grouped_auc
 from recsys_lab.train.evaluate import ClickEvaluation, Evaluation, NextItemEvaluation
 
+#: Splits whose quality is broken down.
+BROKEN_DOWN = ("validation", "test")
+QUALITY_ALONE = EvaluateOptions()
 #: (the model's output, batch, parts) -> this process's share of the loss: the mean over `parts` processes is the batch's loss.
 Loss = Callable[[Tensor, Batch, int], Tensor]
 
@@ -28,13 +35,16 @@ class Objective:
     final: Callable[[str, RankLoader], Evaluation | None]
 
 
-def objective_of(name: str, data: DataSet, most_pairs: int) -> Objective:
-    """The objective `name` of a model on `data`. `most_pairs`: the most rows that a click model scores for held-out items."""
+def objective_of(name: str, data: DataSet, most_pairs: int, options: EvaluateOptions = QUALITY_ALONE) -> Objective:
+    """The objective `name` of a model on `data`.
+
+    `most_pairs`: the most rows that a click model scores for held-out items. `options`: by what its quality is broken down at the end.
+    """
     if name == "next_item":
         length = {feature.name: feature.mean_length for feature in data.features}["positive"]
         judge = partial(_next_item_evaluation, data)
         return Objective(partial(next_item_loss, mean_length=length), judge, judge)
-    return Objective(click_loss, ClickEvaluation, partial(_final_click_evaluation, data, most_pairs))
+    return Objective(click_loss, ClickEvaluation, partial(_final_click_evaluation, data, most_pairs, options))
 
 
 def click_loss(logits: Tensor, batch: Batch, parts: int) -> Tensor:
@@ -60,8 +70,20 @@ def next_item_loss(logits: Tensor, batch: Batch, parts: int, *, mean_length: flo
     return summed * (parts / (batch.global_valid * mean_length))
 
 
-def _final_click_evaluation(data: DataSet, most_pairs: int, split: str, loader: RankLoader) -> Evaluation:
-    return ClickEvaluation(split, loader, data.held_out.get(split), most_pairs)
+def _final_click_evaluation(data: DataSet, most_pairs: int, options: EvaluateOptions, split: str, loader: RankLoader) -> Evaluation:
+    parts = partial(_parts, data, options, split) if split in BROKEN_DOWN else None
+    return ClickEvaluation(split, loader, data.held_out.get(split), most_pairs, parts)
+
+
+def _parts(data: DataSet, options: EvaluateOptions, split: str, logits: np.ndarray, labels: np.ndarray) -> Breakdown:
+    """What `options` ask for, from columns of the data. Shapes [N], in file order."""
+    by, grouped = {}, None
+    for column in options.columns:
+        values = values_of(data, column, split)
+        by[column] = by_values(logits, labels, values.codes, values.names, options.min_rows)
+    if options.group is not None:
+        grouped = grouped_auc(logits, labels, values_of(data, options.group, split).codes, options.group)
+    return Breakdown((), by, grouped)
 
 
 def _next_item_evaluation(data: DataSet, split: str, loader: RankLoader) -> Evaluation | None:

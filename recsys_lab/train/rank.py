@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -38,7 +38,7 @@ from recsys_lab.record.metrics_csv import MetricsCsv, read_metrics
 from recsys_lab.record.result import Measured, Result, write_result
 from recsys_lab.train import FROM_CHECKPOINT, checkpoint_folder
 from recsys_lab.train.coverage import Seen, coverage, gather, hot_rows
-from recsys_lab.train.evaluate import evaluate
+from recsys_lab.train.evaluate import Judgement, evaluate
 from recsys_lab.train.input_dist_prefetch import PrefetchInputDist
 from recsys_lab.train.job import Job
 from recsys_lab.train.loader import NextEpoch, ResumableLoader
@@ -72,8 +72,8 @@ def train_here(job: Job) -> dict[str, Any] | None:
     with _naming_broken(checkpoint, run.strategy):
         run.trainer.fit(run.module, run.batches, run.validation, ckpt_path=checkpoint and str(checkpoint))
     _restore_best(run, job)
-    figures = judged(run.trained.model.module, run.objective, run.loader, job, data, run.device)
-    record = _record(run, job, data, figures)
+    judgements = judged(run.trained.model.module, run.objective, run.loader, job, data, run.device)
+    record = _record(run, job, data, judgements)
     dist.barrier()
     return record.to_json() if dist.get_rank() == 0 else None
 
@@ -131,7 +131,7 @@ def _instantiate(job: Job, data: DataSet, device: torch.device, checkpoint: Path
     before = watch(device)
     towers = experiment.sharder.modules(job.plan.towers)
     model = experiment.build_model(data, torch.device("meta"), towers)  # each rank makes its own rows; the whole tables need not fit
-    objective = objective_of(model.objective, data, options.evaluate_pairs)
+    objective = objective_of(model.objective, data, options.evaluate_pairs, experiment.evaluate)
     validation = loader("validation")
     module = ClickModule(model, objective.loss, objective.evaluation("validation", validation))
     logger = logger_of(job)
@@ -163,32 +163,42 @@ def _restore_best(run: Run, job: Job) -> None:
         run.trained.restore(best)
 
 
-def judged(model: torch.nn.Module, objective: Objective, loader: Loaders, job: Job, data: DataSet, device: torch.device) -> dict[str, Any]:
+def judged(
+    model: torch.nn.Module, objective: Objective, loader: Loaders, job: Job, data: DataSet, device: torch.device
+) -> dict[str, Judgement]:
     """Exact quality of `model` on every split that can be judged. Train only up to its limit of rows."""
     if not data.learnable:
         return {}
-    figures = {}
+    judgements = {}
     for split, rows in data.splits.items():
         if split == "train" and rows.rows > job.experiment.trainer.evaluate_train_rows:
             continue
         evaluation = objective.final(split, in_file_order(loader(split)))
         if evaluation is not None:
-            figures[split] = evaluate(model, evaluation, device)
-    return figures
+            judgements[split] = evaluate(model, evaluation, device)
+    return judgements
 
 
-def _record(run: Run, job: Job, data: DataSet, figures: dict[str, Any]) -> Result:
+def with_quality(record: Result, judgements: Mapping[str, Judgement]) -> Result:
+    """`record` with what was found of each split."""
+    quality = {split: judgement.quality for split, judgement in judgements.items()}
+    breakdown = {split: one.breakdown for split, one in judgements.items() if one.breakdown is not None}
+    return replace(record, quality=quality, breakdown=breakdown or None)
+
+
+def _record(run: Run, job: Job, data: DataSet, judgements: dict[str, Judgement]) -> Result:
     """Collective. Rank 0 writes it."""
     launcher = job.experiment.launcher
     seen = gather(run.trained.model)
     measured = run.measure.result(job.steps, launcher.hosts, launcher.ranks_per_host, run.device)
     measured = _with_expected(measured, job, data, run.measure.steps_done)
-    record = replace(job.record, quality=figures if data.learnable else None, measured=measured, started_from=run.begins.started)
+    record = replace(job.record, measured=measured, started_from=run.begins.started)
+    record = with_quality(record, judgements) if data.learnable else record
     if run.prune.pruned is not None:
         record = replace(record, status="pruned", pruned=run.prune.pruned)
     if dist.get_rank() == 0:
         record = _with_coverage(record, job, data, seen)
-        _log_final(job.folder, figures.get("validation"), run.trainer)
+        _log_final(job.folder, (record.quality or {}).get("validation"), run.trainer)
         write_result(job.folder, record)
         finish(run.logger, "completed")
     return record
@@ -280,10 +290,10 @@ def logger_of(job: Job) -> Any:
     return experiment.logger(job.folder, experiment.config, name, job.sweep)
 
 
-def _log_final(folder: Path, figures: dict[str, Any] | None, trainer: pl.Trainer) -> None:
+def _log_final(folder: Path, figures: Mapping[str, Any] | None, trainer: pl.Trainer) -> None:
     """The final evaluation as the last point of the learning curve, unless the last epoch's end already is that point."""
     rows = read_metrics(folder)
-    metrics = loggable(figures or {})
+    metrics = loggable(dict(figures or {}))
     if not metrics or (rows and rows[-1]["step"] == trainer.global_step and any(rows[-1][name] is not None for name in metrics)):
         return
     MetricsCsv(folder).append({"step": trainer.global_step, "epoch": max(0, trainer.current_epoch - 1), **metrics})

@@ -20,6 +20,9 @@ from recsys_lab.train.exported import is_export, reader_of
 from recsys_lab.train.manifest import broken
 from recsys_lab.train.model_executor import TrainedModel, weight_pieces
 
+#: In names of tensors of towers.
+TOWER_MODULES = "tower_modules."
+
 
 class StartFrom(pl.Callback):
     """Training begins with the weights of the checkpoint `folder`; None: with those that it has."""
@@ -80,6 +83,9 @@ def check_all_taken(started: StartedFrom) -> None:
     """UserError where the model is another than the one that was trained: its predictions would not be that one's."""
     if started.differing:
         what, remedy = "the model is not the one that was trained", "leave out what makes another: other towers, tables or layers"
+        if any(TOWER_MODULES in key for key in (*started.not_taken, *started.unused)):
+            what = "tower modules are part of the model, and this one has others than were trained"
+            remedy = "keep the run's sharder, and as many towers: a cluster with as many hosts; launcher.hosts may differ then"
         raise UserError(what, where=started.folder, given="; ".join(shortened(started.differing)), remedy=remedy)
 
 

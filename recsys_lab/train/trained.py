@@ -23,7 +23,7 @@ from recsys_lab.train.evaluate import gathered
 from recsys_lab.train.job import Job
 from recsys_lab.train.next_items import next_items
 from recsys_lab.train.objective import objective_of
-from recsys_lab.train.rank import in_file_order, join, judged, logger_of, rank_loader, shard
+from recsys_lab.train.rank import in_file_order, join, judged, logger_of, rank_loader, shard, with_quality
 from recsys_lab.train.start_from import check_all_taken, take_weights
 
 #: The split of `predictions`, and the one in its place where data have none.
@@ -39,14 +39,14 @@ def evaluate_here(job: Job) -> dict[str, Any] | None:
     device, experiment = join(job), job.experiment
     data = experiment.open_data(job.most_rows)
     model = experiment.build_model(data, torch.device("meta"), experiment.sharder.modules(job.plan.towers))
-    objective = objective_of(model.objective, data, experiment.trainer.evaluate_pairs)
+    objective = objective_of(model.objective, data, experiment.trainer.evaluate_pairs, experiment.evaluate)
     sharded = shard(job, data, device, None, model, job.plan)
     started = take_weights(sharded, job.weights)
     check_all_taken(started)
     loader = partial(rank_loader, data, experiment, device)
     record = replace(job.record, started_from=started)
     if experiment.mode != PREDICT and data.learnable:
-        record = replace(record, quality=judged(sharded.module, objective, loader, job, data, device))
+        record = with_quality(record, judged(sharded.module, objective, loader, job, data, device))
     if experiment.predictions is not None:
         split = next(name for name in PREDICTED if name in data.splits)
         split_loader = in_file_order(loader(split))
@@ -70,14 +70,14 @@ def _predict(model: torch.nn.Module, loader: RankLoader, device: torch.device, l
     """Row number, label (if `labelled`) and probability of every row of a split, in its order. Collective."""
     model.eval()
     parts = []
-    for index, batch in enumerate(loader):
+    for batch in loader:
         moved = batch.to(device, non_blocking=True)
-        logits = model(moved.dense, moved.sparse)[: batch.valid].double().sigmoid()
-        rows = torch.from_numpy(loader.positions(index)).to(device).double()  # exact below 2**53
-        parts.append(torch.stack([rows, moved.labels[: batch.valid].double(), logits]))
-    rows, labels, probabilities = gathered(torch.cat(parts, dim=1)).numpy()
+        probabilities = model(moved.dense, moved.sparse)[: batch.valid].double().sigmoid()
+        parts.append(torch.stack([moved.labels[: batch.valid].double(), probabilities]))
+    labels, probabilities = gathered(torch.cat(parts, dim=1)).numpy()
+    rows = loader.positions_by_rank()
     order = np.argsort(rows)
-    columns = {"row": rows.astype(np.int64), **({"label": labels.astype(np.int8)} if labelled else {}), "probability": probabilities}
+    columns = {"row": rows, **({"label": labels.astype(np.int8)} if labelled else {}), "probability": probabilities}
     return pl.DataFrame({name: column[order] for name, column in columns.items()})
 
 

@@ -16,6 +16,7 @@ from recsys_lab.data.frappe import open_frappe
 from recsys_lab.data.interactions.open import open_interactions
 from recsys_lab.data.measure import load_access, measure_access, measure_row_counts, save_access
 from recsys_lab.data.random_ids import open_random
+from recsys_lab.data.table.columns import TableColumns
 from recsys_lab.errors import UserError
 from recsys_lab.tables import power_law_access
 from tests.data.helpers import FRAPPE_HEADER, FRAPPE_LINES, array_data, frappe_options, interactions_options, write
@@ -73,6 +74,9 @@ def test_every_field_survives(tmp_path: Path) -> None:
         held_out=held_out,
         groups=(("a", "b"),),
         chooses_settings=True,
+        columns=TableColumns(tmp_path, {}, {}),
+        own_rows="of a file",
+        unknown_values={"a": 1},
     )
     small = capped(data, 7)
     for field in dataclasses.fields(OpenDataSet):

@@ -173,3 +173,15 @@ def test_real_rows(tmp_path: Path) -> None:
     assert (data.splits["train"].rows, data.splits["validation"].rows) == (7200, 800)
     labels = np.concatenate([every(data.splits[s]).labels for s in ("train", "validation")])
     assert round(float(labels.mean()), 3) == 0.216
+
+
+def test_values_of_a_test_file_that_training_did_not_know_are_counted(tmp_path: Path) -> None:
+    write(tmp_path / "train.txt", [criteo_line(n % 2, values=["aa", "bb" if n % 2 else "cc"]) for n in range(20)])
+    write(tmp_path / "new.txt", [criteo_line(1, values=["aa", "dd"]), criteo_line(0, values=["ee"]), criteo_line(1, values=["", "dd"])])
+    data = open_criteo(**criteo_options(tmp_path, splits=Splits(test="new.txt")))
+    counts = list(data.unknown_values.values())
+    assert counts[:2] == [1, 2] and not any(counts[2:]) and data.own_rows
+    other = open_criteo(**criteo_options(tmp_path))
+    assert other.unknown_values == {} and other.own_rows == data.own_rows
+    hashed = open_criteo(**criteo_options(tmp_path, ids="hashing", splits=Splits(test="new.txt")))
+    assert hashed.unknown_values == {} and hashed.own_rows == ""

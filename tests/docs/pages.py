@@ -13,10 +13,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 #: Programs whose lines are commands.
-PROGRAMS = ("python", "make", "torchrun", "export", "mkdir", "recsys-lab", "pip", "docker", "srun", "kubectl", "sky", "eval")
+PROGRAMS = ("python", "make", "torchrun", "export", "mkdir", "recsys-lab", "pip", "docker", "srun", "sbatch", "kubectl", "sky", "eval")
 _START = re.compile(rf"^(?:\$ )?(?:(?:{'|'.join(PROGRAMS)})(?= )(?! *[:=])|[A-Z_]+=\S+ ).*")
 _LISTED = re.compile(r"^(    |\t)")
 
+TUTORIAL = "of the tutorial, which tests/docs/test_moves.py runs in its order"
 #: Commands that no test runs, and why. The page and what the command begins with.
 NOT_RUN = {
     ("README.md", "make demo"): "installs; its commands are the page's second and third, which are run",
@@ -40,6 +41,8 @@ NOT_RUN = {
     ("docs/launchers.md", "torchrun --nnodes 1:2"): "two machines; tests/launchers/test_torchrun.py has one join on one",
     ("docs/launchers.md", "export TORCH_DISABLE_SHARE_RDZV_TCP_STORE"): "for the line below it, which has a test of its own",
     ("docs/launchers.md", "python run.py -m launcher=slurm"): "needs sbatch; tests/launchers/test_slurm.py stands in for it",
+    ("docs/launchers.md", "python run.py launcher=slurm launcher.dry_run=true"): "for 64 GPUs; tests/launchers/test_slurm.py runs a script",
+    ("docs/launchers.md", "sbatch"): "needs sbatch; tests/launchers/test_slurm.py stands in for it",
     ("docs/launchers.md", "python run.py launcher=kubernetes"): "needs a Kubernetes cluster; tests/launchers hold the JobSet",
     ("docs/launchers.md", "kubectl"): "needs a Kubernetes cluster; tests/launchers hold the JobSet",
     ("docs/launchers.md", "sky"): "needs SkyPilot and a cloud; tests/launchers hold the task to SkyPilot's schema",
@@ -48,6 +51,11 @@ NOT_RUN = {
     ("docs/launchers.md", "python -m recsys_lab emulated"): "needs network namespaces, and minutes",
     ("docs/launchers.md", "python run.py resume=RUN_FOLDER"): "stands for a run of the reader's; tests/end_to_end resume theirs",
     ("docs/launchers.md", "python run.py launcher=ray"): "needs Ray; tests/ecosystem starts one",
+    ("docs/moves.md", "export STUDY"): TUTORIAL,
+    ("docs/moves.md", "mkdir -p $STUDY"): TUTORIAL,
+    ("docs/moves.md", "python $STUDY"): TUTORIAL,
+    ("docs/moves.md", "python run.py data=table"): TUTORIAL,
+    ("docs/moves.md", "python run.py start_from=$STUDY"): TUTORIAL,
     ("docs/moves.md", "python run.py start_from=RUN"): "needs a trained run, and new rows; tests/end_to_end/test_moves.py has both",
     ("docs/moves.md", "python run.py -m start_from=RUN"): "needs trained runs; tests/config/test_folders.py composes such sweeps",
     ("docs/moves.md", "python run.py resume=RUN"): "needs a stopped run; the same file has one",

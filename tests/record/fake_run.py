@@ -11,6 +11,7 @@ import yaml
 
 from recsys_lab.base.files import write_json
 from recsys_lab.plan import Placement, Shard, ShardingPlan, Workload
+from recsys_lab.record.breakdown import Bin, Breakdown, ByColumn, Grouped, OfValue, Others, PartQuality
 from recsys_lab.record.environment import ENVIRONMENT_FILE, environment
 from recsys_lab.record.metrics_csv import MetricsCsv
 from recsys_lab.record.result import (
@@ -81,6 +82,15 @@ def make_result(
         measured=_measured() if trained else None,
         simulated=_simulated(hosts, summary.bytes_per_rank) if simulated else None,
     )
+
+
+def make_breakdown() -> Breakdown:
+    """Of 2,000 rows, with a long name, a value of one class and groups."""
+    parts = [PartQuality(0.71, 0.9, 0.4, 1.2, 1200), PartQuality(0.66, 0.97, 0.5, 0.7, 600), PartQuality(None, None, 0.2, None, 180)]
+    names = ("phone", "set-top box of some maker with a long name", "watch")
+    by = ByColumn(100, [OfValue(*one) for one in zip(names, parts)], Others(3, PartQuality(0.5, 1.0, 0.5, 1.0, 20)))
+    bins = [Bin(200, 10 + 8 * part, 0.05 + 0.041 * part) for part in range(10)]
+    return Breakdown(bins, {"device type": by}, Grouped("user_id", 0.64, 70, 1500, 40, 500))
 
 
 def _measured() -> Measured:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from recsys_lab.report.page import CONTENTS, write_page
 from tests.browser import CLIPPED, Page, needs_browser, with_page
-from tests.record.fake_run import write_run
+from tests.record.fake_run import make_breakdown, make_result, write_run
 from tests.report.test_timeline_chart import TRACE
 
 #: Where pictures are kept to be looked at.
 PICTURES = os.environ.get("RECSYS_LAB_PICTURES")
-CHARTS = ["curve-0", "curve-1", "weights-named", "map-named", "weights-here", "map-here"]
+CHARTS = ["curve-0", "curve-1", "reliability-validation", "by-auc-device-type", "by-calibration-device-type"]
+CHARTS += ["weights-named", "map-named", "weights-here", "map-here"]
 CHARTS += ["phases-measured", "phases-simulated", "timeline", "bounds"]
 #: Tables of facts that are wider than the page.
 FACTS_CUT = """[...document.querySelectorAll('.scroll:has(tr > :nth-child(2):last-child)')]
@@ -22,7 +24,7 @@ FACTS_CUT = """[...document.querySelectorAll('.scroll:has(tr > :nth-child(2):las
 
 @needs_browser
 def test_a_report_in_a_browser(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run")
+    folder = write_run(tmp_path / "run", replace(make_result(), breakdown={"validation": make_breakdown()}))
     (folder / "trace.json").write_text(json.dumps(TRACE))
     file = write_page(folder)
 

@@ -77,8 +77,8 @@ def judged(model: torch.nn.Module, data, objective: str, split: str, most_pairs:
     )
     evaluation = objective_of(objective, data, most_pairs).final(split, loader)
     assert evaluation is not None
-    actual = evaluate(model, evaluation, CPU)
-    assert actual == evaluate(model, evaluation, CPU)  # it begins anew
+    actual = evaluate(model, evaluation, CPU).quality
+    assert actual == evaluate(model, evaluation, CPU).quality  # it begins anew
     return actual
 
 

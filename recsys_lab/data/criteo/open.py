@@ -71,6 +71,7 @@ def _open(files: Files, encoding: Encoding, names: tuple[Feature, ...] | None, o
     whole = ColumnSplit(folder, rows, COUNTS, VALUES)
     splits: dict[str, Split] = {"train": PartOfSplit(whole, 0, train_rows)}
     notes, prints = list(meta["notes"]), [meta["fingerprint"]]
+    unknown: dict[str, int] = {}
     if files.validation is None:
         refuse_empty("validation", rows - train_rows, files.train[-1])
         splits["validation"] = PartOfSplit(whole, train_rows, rows - train_rows)
@@ -82,6 +83,7 @@ def _open(files: Files, encoding: Encoding, names: tuple[Feature, ...] | None, o
             splits[name] = ColumnSplit(other, other_meta["rows"], COUNTS, VALUES)
             notes += other_meta["notes"]
             prints.append([name, other_meta["fingerprint"]])
+            unknown = other_meta["unknown"] if name == "test" else unknown
     measured = AccessStatistics.from_json(meta["access"]).tables
     if names:
         features = tuple(Feature(f.name, n, 1.0, f.pooling) for f, n in zip(names, meta["table_rows"]))
@@ -95,6 +97,8 @@ def _open(files: Files, encoding: Encoding, names: tuple[Feature, ...] | None, o
         digest(["criteo", prints]),
         tuple(notes),
         row_counts=lambda: read_row_counts(folder, meta["table_rows"]),
+        unknown_values=unknown,
+        own_rows="" if encoding.rows else digest(["criteo", meta["fingerprint"]]),
     )
 
 

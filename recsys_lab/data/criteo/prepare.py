@@ -65,10 +65,14 @@ def prepared_other(path: Path, train: Path, train_meta: dict, on_bad_line: str, 
     def prepare(folder: Path) -> dict:
         meta = _read([path], folder, on_bad_line)
         hashed = train_meta["options"]["rows"]
-        _encode(folder, meta["rows"], HashedTables(tuple(hashed)) if hashed else _load(train, train_meta["table_rows"]))
-        return meta | {"options": options, "fingerprint": digest([meta["sha256"], options])}
+        counts = [np.zeros(rows, np.int64) for rows in train_meta["table_rows"]]
+        _encode(
+            folder, meta["rows"], HashedTables(tuple(hashed)) if hashed else _load(train, train_meta["table_rows"]), counts, meta["rows"]
+        )
+        unknown = {} if hashed else {name: int(count[Vocabulary.RARE]) for name, count in zip(VALUE_NAMES, counts)}
+        return meta | {"options": options, "fingerprint": digest([meta["sha256"], options]), "unknown": unknown}
 
-    return prepared(cache, "criteo", [source_identity(path), options], prepare)
+    return prepared(cache, "criteo", [source_identity(path), options, "unknown values"], prepare)
 
 
 def _read(files: Sequence[Path], folder: Path, on_bad_line: str) -> dict:

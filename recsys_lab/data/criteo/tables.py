@@ -43,6 +43,7 @@ class Vocabulary:
     """
 
     OWN_ROWS: ClassVar[int] = 2  # missing, and rare or unknown
+    RARE: ClassVar[int] = 1
 
     values: tuple[np.ndarray, ...]
     value_rows: tuple[np.ndarray, ...]

@@ -89,6 +89,7 @@ def open_interactions(
         held_out=held_out,
         keep=partial(keep, folder, meta, max_length),
         item_names=partial(items_of, folder),
+        own_rows=digest(["interactions", meta["fingerprint"]]),
     )
     return _measured(data, passes, cache_folder(cache))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -182,6 +183,14 @@ def _text(name: str, kind: pl.DataType) -> pl.Expr:
         values = column.arr.to_list() if isinstance(kind, pl.Array) else column
         return values.list.eval(pl.element().cast(pl.String)).list.join(LIST_SEPARATOR, ignore_nulls=True)
     return column.cast(pl.String)
+
+
+def column_of(source: Source, column: str) -> pl.Series:
+    """A column of a table as text. UserError where it cannot be read."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = [file for _, files in as_parquet(source, [column], Path(folder)) for file in files]
+        frames = [pl.read_parquet(file, memory_map=False) for file in made]
+    return pl.concat(frames).to_series() if frames else pl.Series(column, [], pl.String)
 
 
 def check_columns(source: Source, columns: Sequence[str], wanted: Sequence[tuple[str, str]]) -> None:

@@ -19,6 +19,7 @@ from recsys_lab.data.protocol import Feature, Split
 from recsys_lab.data.sources import Splits, as_splits, check_root
 from recsys_lab.data.table import files
 from recsys_lab.data.table.column_checks import notes
+from recsys_lab.data.table.columns import TableColumns
 from recsys_lab.data.table.encode import LIST_SEPARATOR, POOLINGS, SCALES
 from recsys_lab.data.table.guess import Columns, checked, guessed
 from recsys_lab.data.table.known import Known, Wanted, keep, kept
@@ -100,7 +101,7 @@ def open_table(
         *_notes(table, dense, categorical, sources, passed_over, unlabelled or meta["unlabelled"]),
         *notes(meta["column_checks"], meta["separators"], {*(dense or ()), *(categorical or ())}, drop or ()),
     )
-    return _opened(folder, meta, table, names, noted)
+    return _opened(folder, meta, table, names, noted, sources)
 
 
 def _unlabelled(sources: Mapping[str, Source], label: str, splits: Splits) -> str | None:
@@ -128,10 +129,13 @@ def _later_rows(source: Source, known: Known | None, cache: Path) -> OpenDataSet
     rows = meta["rows"]["test"]
     counts = ", ".join(f"{name} {count:,}" for name, count in meta["unknown"].items() if count)
     note = f"values of {source.name} that training did not know, or hardly: {counts or 'none'}; of {rows:,} rows"
-    return _opened(folder, meta, table, feature_names(table.categorical), (note,) if meta["unknown"] else ())
+    opened = _opened(folder, meta, table, feature_names(table.categorical), (note,) if meta["unknown"] else (), {"test": source})
+    return replace(opened, unknown_values=meta["unknown"])
 
 
-def _opened(folder: Path, meta: dict, table: Wanted, names: Sequence[str], noted: tuple[str, ...]) -> OpenDataSet:
+def _opened(
+    folder: Path, meta: dict, table: Wanted, names: Sequence[str], noted: tuple[str, ...], sources: Mapping[str, Source]
+) -> OpenDataSet:
     bags = [position for position, column in enumerate(table.categorical) if column in dict(table.lists)]
     whole = ColumnSplit(folder, sum(meta["rows"].values()), len(table.dense), len(names), bags)
     access = AccessStatistics.from_json(meta["access"])
@@ -155,6 +159,7 @@ def _opened(folder: Path, meta: dict, table: Wanted, names: Sequence[str], noted
         chooses_settings=True,
         labelled=bool(table.label),
         keep=partial(keep, folder, meta, table),
+        columns=TableColumns(folder, meta, sources),
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -21,7 +22,7 @@ from polars import selectors
 from recsys_lab.base.progress import Progress
 from recsys_lab.data import hashing
 from recsys_lab.data.cache import digest, prepared
-from recsys_lab.data.columns import write_bag, write_row_counts
+from recsys_lab.data.columns import mapped, write_bag, write_row_counts
 from recsys_lab.data.sources import source_identity
 from recsys_lab.data.table import encode, files
 from recsys_lab.data.table.column_checks import ColumnChecks
@@ -34,7 +35,9 @@ SPLITS = ("train", "validation", "test")
 #: So many rows have one label by chance alone less often than this: it is taken for no chance.
 _LEAST_CHANCE = 1e-3
 #: Raise it when other meta data or other rows are written.
-LAYOUT = 10
+LAYOUT = 11
+#: Which row of the files each row is, int64, where that is another.
+ORDER_FILE = "order.bin"
 #: What torch's modules call their own, beside what every object has. torch itself takes seconds to import.
 _OF_MODULES = """
     T_destination __annotations__ __call__ __contains__ __delitem__ __dict__ __getattr__ __getitem__ __iter__ __len__ __module__
@@ -127,6 +130,8 @@ def _encoded(folder: Path, parts: Mapping[str, Parts], sources: Mapping[str, Sou
     if "validation" not in parts and "train" in parts and not wanted.split_column and wanted.held_out == "last":
         _refuse_sorted(labels, split, sources["train"].path)
 
+    if (np.diff(order) < 0).any():
+        _reserved(folder / ORDER_FILE, np.int64, (total,))[:] = order
     _reserved(folder / "labels.bin", np.uint8, (total,))[:] = labels[order]
     dense = _reserved(folder / "dense.bin", np.float32, (total, len(wanted.dense)))
     ids = _reserved(folder / "ids.bin", np.int32, (total, len(wanted.categorical)))
@@ -176,6 +181,7 @@ def _encoded(folder: Path, parts: Mapping[str, Parts], sources: Mapping[str, Sou
         pl.concat(vocabularies).write_parquet(folder / VALUES_FILE)
     return {
         "rows": dict(zip(SPLITS, rows)),
+        "file_rows": dict(zip(parts, sizes)),
         "table_rows": [len(c) for c in counts],
         "column_checks": checks.columns,
         "separators": checks.separators,
@@ -221,6 +227,12 @@ def _refuse_sorted(labels: np.ndarray, split: np.ndarray, path: Path) -> None:
         if len(own) and own.min() == own.max() and share ** len(own) < _LEAST_CHANCE:
             given = f"label {own[0]} in all {len(own):,} rows of {name}, {labels.mean():.1%} clicks in the whole table"
             raise UserError("the last rows have one label", where=path, given=given, remedy="hold out random rows: data.held_out=random")
+
+
+def order_of(folder: Path, meta: Mapping[str, Any]) -> np.ndarray:
+    """int64 [rows]: the row of the files, one after the other, that each prepared row is."""
+    rows = sum(meta["rows"].values())
+    return mapped(folder / ORDER_FILE, np.int64, (rows,)) if (folder / ORDER_FILE).is_file() else np.arange(rows)
 
 
 def _divided(split: np.ndarray, wanted: Wanted, test_share: float) -> np.ndarray:

@@ -76,6 +76,7 @@ def test_every_field_survives(tmp_path: Path) -> None:
         chooses_settings=True,
         columns=TableColumns(tmp_path, {}, {}),
         own_rows="of a file",
+        item_names=lambda: ["a"],
         unknown_values={"a": 1},
     )
     small = capped(data, 7)

@@ -18,6 +18,7 @@ from recsys_lab.report.breakdown import by_column, by_column_charts, gauc, relia
 from recsys_lab.report.charts import Chart, element, side_by_side
 from recsys_lab.report.plan_map import plan_map
 from recsys_lab.report.stores import store_curve, stores, stores_here
+from recsys_lab.report.tiers import coverage, tiers
 from recsys_lab.report.timeline_chart import timeline_charts
 
 PAGE_FILE = "report.html"
@@ -115,8 +116,8 @@ def _plan(run: Run) -> list[str]:
         parts.append(html.table(larger))
     if (curve := store_curve(run)) is not None:
         parts.append(element(curve))
-    if (tiers := sections.tiers(run)) is not None:
-        parts.append(html.table(tiers))
+    if (planned := tiers(run)) is not None:
+        parts.append(html.table(planned))
     others = sections.alternatives(run)
     if run.reasons is not None and others is not None:
         parts.append(
@@ -126,7 +127,7 @@ def _plan(run: Run) -> list[str]:
         parts += _one_plan(run, run.plan_here, "What trained here in its place", None, None)
     if (cached := stores_here(run)) is not None:
         parts.append(html.table(cached))
-    if (covered := sections.coverage(run)) is not None:
+    if (covered := coverage(run)) is not None:
         parts.append(html.table(covered))
     return parts
 

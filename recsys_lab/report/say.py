@@ -18,8 +18,8 @@ from recsys_lab.plan.store_facts import StoreFacts
 from recsys_lab.record.started_from import StartedFrom
 from recsys_lab.report.baselines import baseline_sentences, overrides_text
 from recsys_lab.report.breakdown import print_breakdown
-from recsys_lab.report.sections import verdict_of
 from recsys_lab.report.terminal import console
+from recsys_lab.report.tiers import verdict_of
 from recsys_lab.simulate import Simulated
 from recsys_lab.units import counted, grid, human_bytes, human_count
 

@@ -11,6 +11,7 @@ from recsys_lab.report.advice import advice
 from recsys_lab.report.breakdown import print_breakdown
 from recsys_lab.report.stores import stores, stores_here
 from recsys_lab.report.terminal import print_table
+from recsys_lab.report.tiers import coverage, tiers
 
 MOST_TABLES = 30
 
@@ -35,7 +36,7 @@ def print_run(run: Run, out: Console) -> None:
         print_breakdown(result, out)
     if run.plan:
         print_table(out, sections.plan_facts(run, run.plan, "Plan", True))
-    for table in (stores(run), stores_here(run), sections.tiers(run), sections.coverage(run)):
+    for table in (stores(run), stores_here(run), tiers(run), coverage(run)):
         if table is not None:
             print_table(out, table, MOST_TABLES)
     for origin in [part for part in ("measured", "simulated") if result[part] or result.get("error")]:
@@ -60,7 +61,7 @@ def print_plan(run: Run, out: Console) -> None:
             print_table(out, sections.reasons(plan), MOST_TABLES)
             if plan is run.plan:
                 print_reasons(run, out)
-    for table in (stores(run), sections.tiers(run)):
+    for table in (stores(run), tiers(run)):
         if table is not None:
             print_table(out, table, MOST_TABLES)
 

@@ -31,6 +31,7 @@ from recsys_lab.executor.store.row_field import RowField
 from recsys_lab.kernels.stored import StoredWeights
 from recsys_lab.train import manifest
 from recsys_lab.train.checkpoint_folder import BEFORE, PARTIAL, TRAINER_FILE
+from recsys_lab.train.overlap import matches, overlap
 from recsys_lab.train.tensor_file import Content, row_steps, write_tensors
 from recsys_lab.train.uninitialised_rows import Uninitialised, listed_rows, missing_parts, of_listed
 
@@ -322,7 +323,7 @@ def _stops(saved: _Saved) -> tuple[int, ...]:
 
 def _copy_extents(piece: Piece, saved: _Saved) -> int:
     """Copies what both have. How many elements."""
-    there, here = _overlap(piece.offset, piece.tensor.shape, saved.offset, saved.shape)
+    there, here = overlap(piece.offset, piece.tensor.shape, saved.offset, saved.shape)
     if any(cut.start >= cut.stop for cut in there):
         return 0
     if not there:
@@ -347,10 +348,10 @@ def _set(content: Content, where: Any, values: torch.Tensor) -> None:
 
 def _copy_rows(piece: Piece, saved: _Saved) -> int:
     """The same where rows are identified by id, a few of the saved rows at a time."""
-    columns_there, columns_here = _overlap(piece.offset[1:], piece.tensor.shape[1:], saved.offset[1:], saved.shape[1:])
+    columns_there, columns_here = overlap(piece.offset[1:], piece.tensor.shape[1:], saved.offset[1:], saved.shape[1:])
     if any(cut.start >= cut.stop for cut in columns_there):
         return 0
-    to, source = _matches(_ids(piece.rows, piece.offset, piece.tensor.shape[0]), _ids(_saved_rows(saved), saved.offset, saved.shape[0]))
+    to, source = matches(_ids(piece.rows, piece.offset, piece.tensor.shape[0]), _ids(_saved_rows(saved), saved.offset, saved.shape[0]))
     copied = 0
     for rows in row_steps(0, saved.shape[0], saved.shape):
         first, last = np.searchsorted(source, [rows.start, rows.stop])
@@ -364,7 +365,7 @@ def _copy_rows(piece: Piece, saved: _Saved) -> int:
 
 def _set_uninitialised(piece: Piece, saved: _Saved) -> int:
     """Sets rows that the saved piece does not list but says. How many elements."""
-    columns_there, columns_here = _overlap(piece.offset[1:], piece.tensor.shape[1:], saved.offset[1:], saved.shape[1:])
+    columns_there, columns_here = overlap(piece.offset[1:], piece.tensor.shape[1:], saved.offset[1:], saved.shape[1:])
     if saved.uninitialised is None or any(cut.start >= cut.stop for cut in columns_there):
         return 0
     listed, counted = _saved_rows(saved), 0
@@ -378,33 +379,9 @@ def _set_uninitialised(piece: Piece, saved: _Saved) -> int:
     return counted
 
 
-def _overlap(
-    offset: Sequence[int], shape: Sequence[int], saved_offset: Sequence[int], saved_shape: Sequence[int]
-) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """What two blocks share, as slices of the saved one and of the other."""
-    starts = [max(a, b) for a, b in zip(offset, saved_offset)]
-    stops = [min(a + n, b + m) for a, n, b, m in zip(offset, shape, saved_offset, saved_shape)]
-    there, here = (tuple(slice(s - o, e - o) for s, e, o in zip(starts, stops, of)) for of in (saved_offset, offset))
-    return there, here
-
-
 def _saved_rows(saved: _Saved) -> np.ndarray | None:
     return None if saved.rows is None else saved.file.get_tensor(saved.rows).numpy()
 
 
 def _ids(rows: np.ndarray | None, offset: Sequence[int], count: int) -> np.ndarray | range:
     return range(offset[0], offset[0] + count) if rows is None else rows
-
-
-def _matches(ids: np.ndarray | range, saved: np.ndarray | range) -> tuple[np.ndarray, np.ndarray]:
-    """Where both have one id: its index in `ids`, and in `saved`, these rising. At most one of them is a range."""
-    if isinstance(ids, range):
-        inside = np.flatnonzero((np.asarray(saved) >= ids.start) & (np.asarray(saved) < ids.stop))
-        return np.asarray(saved)[inside] - ids.start, inside
-    order = np.argsort(ids)
-    if isinstance(saved, range):
-        first, last = np.searchsorted(ids, [saved.start, saved.stop], sorter=order)
-        return order[first:last], ids[order[first:last]] - saved.start
-    at = np.minimum(np.searchsorted(ids, saved, sorter=order), len(ids) - 1)
-    both = np.flatnonzero(ids[order[at]] == saved)
-    return order[at[both]], both

@@ -30,7 +30,8 @@ BASE: dict[str, Any] = {
         ({"launcher": {"hosts": 2}}, False, True),
         ({"trainer": {"device": "cuda", "max_steps": 5}}, False, True),
         ({"trainer": {"max_steps": 5}}, False, True),  # of a run from before that key was there
-        ({"trainer": {"device": "auto", "max_steps": 6}}, False, False),
+        ({"trainer": {"device": "auto", "max_steps": 6}}, False, True),  # the same run, for longer
+        ({"optimizer": {"lr": 6}}, False, False),
         ({"cluster": {"hosts": 2, "list_price": {"x": 2}}}, True, True),
         ({"cluster": {"hosts": 2}}, True, True),
         ({"cluster": {"hosts": 3, "list_price": {"x": 1}}}, False, True),

@@ -38,6 +38,7 @@ def test_the_record_keeps_the_contract(undisturbed):
     made = result(folder)
     assert list(made) == [
         "schema", "status", "mode", "seed", "config_fingerprint", "plan_fingerprint", "choices", "quality", "plan", "measured", "simulated",
+        "breakdown",
     ]  # fmt: skip
     assert made["choices"] == {
         "model": "dcn", "sharder": "torchrec", "precision": "fp32", "cluster": "h100x64", "data": "synthetic", "launcher": "local",

@@ -10,8 +10,9 @@ import yaml
 from recsys_lab.record.baselines import Baselines
 from recsys_lab.record.run_folder import read_run
 from recsys_lab.report.page import write_page
-from recsys_lab.report.sections import CALIBRATE, absent, collectives, headline, phases, tiers
+from recsys_lab.report.sections import CALIBRATE, absent, collectives, headline, phases
 from recsys_lab.report.sections import quality as quality_table
+from recsys_lab.report.tiers import tiers
 from tests.record.fake_run import make_result, write_run
 from tests.report.test_plan_map import tiered
 from tests.report.test_timeline_chart import TRACE

@@ -92,7 +92,7 @@ def test_jobs_that_ran_elsewhere_tell_how_they_ended_by_their_records(tmp_path):
     endings = (good, replace(good, status="pruned", pruned=Pruned("auc", 1, 0.5, 0.6)), bad, replace(bad, error=Failure("UserError", "no")))
     for number, ending in enumerate(endings):
         write_run(tmp_path / str(number), ending, list(words[number]))
-    line = Sweep(tmp_path, tuple(words), OmegaConf.create(), {}, ())
+    line = Sweep(tmp_path, tuple(words), OmegaConf.create(), {}, (), lambda job: OmegaConf.create())
     assert codes_elsewhere(line, []) == [0, 0, CODES.get(bad.error.type, 1), 2, 4]
     assert codes_elsewhere(line, [0] * 5) == []
 

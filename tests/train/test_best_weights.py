@@ -26,7 +26,10 @@ def kept(tmp_path: Path, margin: float, *evaluations: tuple[int, float, float], 
         metrics = {"validation_auc": auc, "validation_log_loss": log_loss}
         module: Any = None
         trainer: Any = SimpleNamespace(
-            callback_metrics=metrics, sanity_checking=False, global_step=step, save_checkpoint=lambda path, step=step: saved.append(step)
+            callback_metrics=metrics,
+            sanity_checking=False,
+            global_step=step,
+            save_checkpoint=lambda path, step=step, **how: saved.append(step),
         )
         best.on_validation_end(trainer, module)
     return saved

@@ -129,11 +129,12 @@ def test_a_limit_of_time_ends_training_at_the_next_look_and_outlives_a_checkpoin
     for one in (calm, over):
         limit.on_train_batch_end(one, NOTHING, NOTHING, NOTHING, 0)
     assert (calm.should_stop, over.should_stop) == (False, True)
-    resumed, again = TimeLimit(seconds=1e9, every_steps=4), trainer(4)
     kept = limit.state_dict()
-    resumed.load_state_dict(kept)
-    resumed.on_train_start(again, NOTHING)
-    assert again.should_stop and resumed.spent >= kept["spent"] > 0
+    for seconds, ends in ((1e-9, True), (1e9, False)):  # a run that resumes may have more time
+        resumed, again = TimeLimit(seconds, every_steps=4), trainer(4)
+        resumed.load_state_dict(kept)
+        resumed.on_train_start(again, NOTHING)
+        assert again.should_stop == ends and resumed.spent >= kept["spent"] > 0
 
 
 def test_lightning_has_the_broadcast_that_is_taken_out() -> None:

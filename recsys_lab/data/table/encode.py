@@ -61,7 +61,7 @@ def bags(column: pl.Series, separator: str) -> tuple[pl.Series, np.ndarray]:
     """
     if separator == JSON:
         lists = column.str.extract_all(r"\"(?:[^\"\\\\]|\\\\.)*\"|'[^']*'|[^\[\],\s\"'][^\[\],]*")
-        values = lists.list.eval(pl.element().str.strip_chars().str.strip_chars("\"'"))
+        values = lists.list.eval(pl.element().str.strip_chars().str.strip_chars("\"'").str.strip_chars())
         values = values.list.eval(pl.element().filter(pl.element() != "null"))
     else:
         values = column.str.split(separator).list.eval(pl.element().str.strip_chars())

@@ -122,7 +122,7 @@ def numbers(
 
 
 def _as_written(cells: pl.Series, cell: str) -> str | None:
-    """What to do with a number that is written out for people. Three digits after each may be a fraction or a thousand."""
+    """What to do with a number that is written out for people: after a comma three digits may be a fraction, or belong to thousands."""
     if sign := re.search(SIGNS, cell):
         return f"take {sign[0]} out of the column"
     if re.fullmatch(r"-?\d{1,3}(?:\.\d{3})+(?:,\d*)?", cell):

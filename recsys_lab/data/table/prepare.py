@@ -11,7 +11,7 @@ import shutil
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,8 @@ def _encoded(folder: Path, parts: Mapping[str, Parts], sources: Mapping[str, Sou
     files_of = [one for of_split in parts.values() for one in of_split]
     of_parts = [sum(pl.scan_parquet(made, glob=False).select(pl.len()).collect().item() for made in whole) for _, whole in files_of]
     total, ends = sum(of_parts), list(accumulate(of_parts))
-    sizes = [sum(of_parts[i] for i, one in enumerate(files_of) if one in of_split) for of_split in parts.values()]
+    parts_before = list(accumulate((len(of_split) for of_split in parts.values()), initial=0))
+    sizes = [sum(of_parts[first:last]) for first, last in pairwise(parts_before)]
 
     def where(row: int) -> str:
         part = next(i for i, end in enumerate(ends) if row < end)

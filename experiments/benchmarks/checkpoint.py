@@ -13,8 +13,8 @@ incremental_bytes_share: mean size of those after 100 and 200 steps, over a full
 
 resume_s: from the command until the first step after the incremental checkpoint of step 300; `start_s`: the same of a new run.
 
-write_gb_s: bytes over seconds from the beginning of the copy until all is on disk, while training goes on. disk_gb_s: what `dd` with
-fsync writes into the same folder, median of three times 4 GB.
+write_gb_s: bytes over seconds from the beginning of the copy until all is on disk. Training goes on meanwhile. disk_gb_s: what `dd`
+with fsync writes into the same folder, median of three times 4 GB.
 """
 
 from __future__ import annotations

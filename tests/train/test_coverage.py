@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from recsys_lab.plan import ShardingPlan
-from recsys_lab.report.sections import verdict_of
+from recsys_lab.report.tiers import verdict_of
 from recsys_lab.tables import AccessStatistics, RankLaw, Table, measured_access
 from recsys_lab.tables.tiers import TIERS
 from recsys_lab.train.coverage import Seen, coverage, hot_rows, sampled_access

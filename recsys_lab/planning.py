@@ -287,6 +287,7 @@ def workload_of(experiment: Experiment, cost: ModelCost, data: DataSet, batch_si
         layers=cost.layers,
         dense_format=experiment.precision.dense,
         replica_format=experiment.precision.dense_comm,
+        rows_format=experiment.precision.forward_comm,
         dense_features=data.dense_features,
         access=access,
     )

@@ -64,6 +64,8 @@ class Link:
         exchange_us: cost of starting an all-to-all, beside `start_us`.
         fall_per_doubling: share of its bandwidth that an all-to-all loses with each doubling of the ranks on other hosts that a rank
             sends to, on a lossy or oversubscribed network; 0: flows do not disturb each other.
+        peers: a rank has a link of its own to each of so many others, and `bandwidth_gb_s` and `ring_gb_s` are all of them; a group of
+            fewer ranks uses fewer links. 0: a switch, or one link for all.
         spread: standard deviation of the logarithm of its bandwidths, over systems that have such links: what `decide` does not know.
     """
 
@@ -79,6 +81,7 @@ class Link:
     line_gb_s: Positive | None = None
     exchange_us: NotNegative = 0.0
     fall_per_doubling: ShareBelowOne = 0.0
+    peers: CountFromZero = 0
     spread: ShareOfPeak = 0.15
 
     def faster(self, times: float) -> Link:
@@ -90,6 +93,10 @@ class Link:
         """So many times each latency, at the same bandwidth."""
         names = ("latency_us", "message_us", "start_us", "exchange_us")
         return replace(self, **{name: us * times for name in names if (us := getattr(self, name)) is not None})
+
+    def among(self, ranks: int) -> Link:
+        """As a group of so many ranks has it: each uses its links to the others."""
+        return self.faster(min((ranks - 1) / self.peers, 1.0)) if self.peers and ranks > 1 else self
 
     def exchange_gb_s(self, peers: int) -> float:
         """Of an all-to-all in which a rank sends to so many over this link."""
@@ -164,6 +171,11 @@ class Cluster:
     @property
     def world_size(self) -> int:
         return self.hosts * self.ranks_per_host
+
+    @property
+    def near(self) -> Link:
+        """The link within a host, as all ranks of a host have it."""
+        return self.intra_host.among(self.ranks_per_host)
 
     @property
     def calibrated(self) -> bool:

@@ -27,12 +27,18 @@ def on_file() -> list[str]:
     return sorted(path.stem for path in (CONF / GROUP).glob("*.yaml"))
 
 
-def devices_of(choice: str) -> int | None:
-    """How many devices a name says that no file has, of a cluster on file that can have another size; None of any other name."""
+def sized(choice: str) -> tuple[str, int] | None:
+    """(cluster on file that can have another size, devices) of a name that no file has; None of any other name.
+
+    The x of `mi350x16` is the cluster's own.
+    """
     match, names = SIZED.fullmatch(choice), on_file()
-    if match is None or choice in names or match["name"] not in names or "${" in _text(match["name"]):
+    if match is None or choice in names:
+        return None
+    name = next((name for name in (match["name"], f"{match['name']}x") if name in names), None)
+    if name is None or "${" in _text(name):
         return None  # a cluster with interpolations is as large as the launcher
-    return int(match["devices"])
+    return name, int(match["devices"])
 
 
 def register(overrides: Sequence[Override], config_dir: str | None = None) -> None:
@@ -53,18 +59,19 @@ def register(overrides: Sequence[Override], config_dir: str | None = None) -> No
 
 def store(choice: str) -> None:
     """Puts `choice` into Hydra's store of configs, if it is such a name."""
-    if devices_of(choice) is not None:
+    if sized(choice) is not None:
         ConfigStore.instance().store(group=GROUP, name=choice, node=as_file(choice), provider="recsys_lab")
 
 
 def as_file(choice: str) -> dict[str, Any]:
     """What a YAML of the name would say. Raises UserError where the devices are no whole number of hosts."""
-    devices, name = devices_of(choice), choice.rpartition("x")[0]
-    assert devices is not None
+    found = sized(choice)
+    assert found is not None
+    name, devices = found
     ranks = min(_value(name, "ranks_per_host"), devices)
     hosts, rest = divmod(devices, ranks)
     if rest:
-        near = " or ".join(f"{name}x{count * ranks}" for count in (hosts, hosts + 1))
+        near = " or ".join(f"{name.removesuffix('x')}x{count * ranks}" for count in (hosts, hosts + 1))
         raise UserError("no whole number of hosts", where=GROUP, given=choice, allowed=f"whole hosts of {ranks}, such as {near}")
     return {"defaults": [name, "_self_"], "name": choice, "hosts": hosts, "ranks_per_host": ranks}
 

@@ -189,12 +189,12 @@ def cluster_asked(item: str, bring: bool = False) -> ClusterAsked:
         except ValueError:
             raise UserError("not a price", where="clusters", given=item, allowed=f"dollars per device-hour, such as {label}:2.50") from None
         checked(paid, Positive, f"clusters: price of {label}")
-    devices = sized.devices_of(label)
-    if not bring and devices is None and label not in sized.on_file():
+    found = sized.sized(label)
+    if not bring and found is None and label not in sized.on_file():
         if label.isdigit():
             raise UserError("not a cluster", where="clusters", given=label, remedy="a price has a decimal point: h100x64:2.50")
         raise sized.no_such_cluster(label)
-    return ClusterAsked(label, (f"cluster={label}",), devices, paid)
+    return ClusterAsked(label, (f"cluster={label}",), found and found[1], paid)
 
 
 def items_of(axis: str, text: str) -> list[str]:

@@ -18,11 +18,15 @@ from recsys_lab.plan.store_steps import record_bytes
 from recsys_lab.plan.tiers import is_tiered, tier_of_shard, tier_rows
 from recsys_lab.plan.workload import Workload
 from recsys_lab.tables import Table
+from recsys_lab.tables.hot_rows import served_shares
 from recsys_lab.tables.remap import KEPT_IDS, kept_id_bytes
 from recsys_lab.tables.spec import ELEMENT_BYTES
 from recsys_lab.tables.tiers import REPLICATED
 from recsys_lab.units import human_bytes
 
+FP32_BYTES = 4
+#: A rank that serves so many times the mean rank's rows is said to hold hot ones.
+HOT = 1.2
 MOST_HOSTS = 1 << 12  # where the search for a cluster that is big enough ends
 
 
@@ -65,14 +69,14 @@ def bytes_of_ranks(plan: ShardingPlan, workload: Workload) -> RankMemory:
         rank, rows, cols, of_shard, replicated = placement.copies
         store, near = placement.store, rows
         gradient = ELEMENT_BYTES[workload.replica_format] * rows * cols * replicated
-        passing = np.ceil(2 * 4 * _served(table, placement, plan, workload)[of_shard] * cols).astype(np.int64) + gradient
+        buffers += _passing(table, placement, plan, workload)
         if store is not None:
             near = np.array([store.cached_rows(shard.rows) for shard in placement.shards])[of_shard]
             np.subtract.at(weights, rank, (rows - near) * cols * table.row_bytes // table.dim)
             np.add.at(places, rank, np.array([store.place_bytes(shard.rows) for shard in placement.shards])[of_shard])
             np.add.at(beneath, rank, np.array([s.rows * record_bytes(table, s.cols, workload) for s in placement.shards])[of_shard])
         np.add.at(state, rank, workload.table_state_bytes(near, cols))
-        np.add.at(buffers, rank, passing)
+        np.add.at(buffers, rank, gradient)
     modules = _module_memory(plan, workload)
     columns = sum(_vectors(table, workload) * table.dim for table in plan.tables) if modules.received is None else modules.received
     everywhere = 2 * 4 * batch * columns + workload.activation_bytes_per_sample * batch
@@ -82,6 +86,22 @@ def bytes_of_ranks(plan: ShardingPlan, workload: Workload) -> RankMemory:
     kept = (len(tiered) * KEPT_IDS * kept_id_bytes(tiered),) * world
     weight_bytes, state_bytes, place_bytes, beneath_bytes = (tuple(of.tolist()) for of in (weights, state, places, beneath))
     return RankMemory(weight_bytes, state_bytes, dense, living, kept, place_bytes, beneath_bytes)
+
+
+def _passing(table: Table, placement: Placement, plan: ShardingPlan, workload: Workload) -> np.ndarray:
+    """Bytes of each rank for the rows that it looks up for others."""
+    rank, _, cols, of_shard, _ = placement.copies
+    size = np.ceil(_bytes_of_served(table, workload) * _served(table, placement, plan, workload)[of_shard] * cols)
+    return np.bincount(rank, size, plan.world_size).astype(np.int64)
+
+
+def _bytes_of_served(table: Table, workload: Workload) -> int:
+    """Of each number that a rank looks up for others: itself and its gradient.
+
+    Where a sequence's rows travel in a smaller format, the codec has a clamped copy in the gradient's place, and what travels.
+    """
+    travels = ELEMENT_BYTES[workload.rows_format]
+    return 2 * FP32_BYTES + (travels if table.pooling == "none" and travels < FP32_BYTES else 0)
 
 
 def _vectors(table: Table, workload: Workload) -> float:
@@ -101,37 +121,35 @@ def _module_memory(plan: ShardingPlan, workload: Workload) -> ModuleMemory:
 
 def _served(table: Table, placement: Placement, plan: ShardingPlan, workload: Workload) -> np.ndarray:
     """Of each shard, the rows, pooled or not, that a rank looks up for its own and other ranks' samples. It then sends them."""
-    served_ranks, everyone = scheme_of(placement).served_ranks, 0 if scheme_of(placement).at_home else plan.world_size
-    if served_ranks is None and not everyone:
-        return np.zeros(len(placement.shards))
-    if served_ranks is None and table.pooling != "none":
-        return np.full(len(placement.shards), float(_vectors(table, workload) * workload.batch_size * everyone))
-
-    alike = _rows_alike(table, placement, workload) if table.pooling == "none" else {}
-
-    def served(shard: Shard) -> float:
-        ranks = served_ranks(shard, plan) if served_ranks else everyone
-        share = shard.rows / alike[tier_of_shard(placement, shard)] if alike else 1.0
-        return _vectors(table, workload) * workload.batch_size * ranks * share if ranks else 0.0
-
-    return np.array([served(shard) for shard in placement.shards])
+    scheme, shards = scheme_of(placement), placement.shards
+    everyone = 0 if scheme.at_home else plan.world_size
+    ranks = np.array([scheme.served_ranks(shard, plan) for shard in shards]) if scheme.served_ranks else np.full(len(shards), everyone)
+    if not ranks.any():
+        return np.zeros(len(shards))
+    share = served_of_sequences(table, placement, workload) if table.pooling == "none" else 1.0
+    return _vectors(table, workload) * workload.batch_size * ranks * share
 
 
-def _rows_alike(table: Table, placement: Placement, workload: Workload) -> dict[str, float]:
-    """By tier, how many rows like those of the tier would have all look-ups of a sequence table.
+def served_of_sequences(table: Table, placement: Placement, workload: Workload) -> np.ndarray:
+    """Of a sequence table's look-ups, the share that each shard serves.
 
-    A tier's look-ups are the sum of its rows' p (FlexShard, equation 2), so hot look-ups leave the buffers of ranks that serve others.
+    A tier's look-ups are the sum of its rows' p (FlexShard, equation 2). Within a tier its hottest rows lie where `hot_rows.py` deals them.
     Without access statistics all rows that travel are alike.
     """
-    rows, access = tier_rows(placement), workload.access.get(table.name)
-    if access is None:
-        return dict.fromkeys(rows, table.rows - rows[REPLICATED] or math.inf)
-    alike, begin, whole = {}, 0, access.length_of(0, table.rows)
+    rows, access, begin = tier_rows(placement), workload.access.get(table.name), 0
+    shares, travelling = np.zeros(len(placement.shards)), table.rows - rows[REPLICATED]
     for tier, count in rows.items():
-        looked_up = access.length_of(begin, begin + count)
-        alike[tier] = count * whole / looked_up if looked_up else math.inf
+        own = [number for number, shard in enumerate(placement.shards) if shard.rows and tier_of_shard(placement, shard) == tier]
+        held = np.array([placement.shards[number].rows for number in own])
+        if access is None:
+            shares[own] = held / (travelling or math.inf)
+        elif own:
+            part = access if count == table.rows else access.between(begin, begin + count)
+            dealt = served_shares(part, sorted({(placement.shards[number].row_start, placement.shards[number].rows) for number in own}))
+            shares[own] = [dealt[placement.shards[number].row_start] for number in own]
+            shares[own] *= part.mean_length / access.mean_length if access.mean_length else 0.0
         begin += count
-    return alike
+    return shares
 
 
 def missing_bytes(memory: RankMemory, cluster: Cluster) -> tuple[int, int]:
@@ -168,11 +186,23 @@ def check_fits(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> Rank
     nearest = (change for change, other, work in _changes(plan, workload, cluster) if _fits(other, work, cluster))
     change = next(nearest, "none found; fewer rows, fewer columns or more memory a rank")
     raise PlanDoesNotFit(
-        f"the plan lacks {human_bytes(missing)} on rank {rank}, which needs {human_bytes(memory.totals[rank])} ({parts})",
+        f"the plan lacks {human_bytes(missing)} on rank {rank}, which needs {human_bytes(memory.totals[rank])} ({parts}"
+        f"{_hot_table(plan, workload, rank)})",
         where=f"cluster {cluster.name}",
         allowed=f"{cluster.device.memory_gb:g} GB a rank, of which {human_bytes(cluster.usable_memory_bytes)} for all but buffers",
         remedy=f"nearest change that would fit: {change}",
     )
+
+
+def _hot_table(plan: ShardingPlan, workload: Workload, rank: int) -> str:
+    """Of the sequence table whose rows fill most of the rank's buffers, if other ranks serve far fewer of them; else nothing."""
+    served = {t.name: _passing(t, p, plan, workload) for t, p in plan.by_table.values() if t.pooling == "none"}
+    if not served:
+        return ""
+    name = max(served, key=lambda name: served[name][rank])
+    size, mean = served[name][rank], served[name].mean()
+    times = f"{size / mean:.1f} times the mean rank's" if size > HOT * mean else ""
+    return times and f"; of the buffers {human_bytes(size)} are for rows of {name}, {times}"
 
 
 def check_beneath(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> None:
@@ -252,7 +282,16 @@ def _fewest_hosts(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> i
 
 
 def _evenly(plan: ShardingPlan, hosts: int) -> ShardingPlan:
-    """The same tables with their rows in equal blocks over all ranks of `hosts`. Only the fullest rank's shard is kept: the first."""
+    """The same tables with their rows in equal blocks over all ranks of `hosts`.
+
+    Of pooled tables only the fullest rank's shard is kept: the first. The ranks of a sequence's blocks serve unlike numbers of look-ups.
+    """
     world, scheme = hosts * plan.ranks_per_host, even_scheme().name
-    placements = tuple(Placement(t.name, scheme, (Shard((0,), 0, math.ceil(t.rows / world), 0, t.dim),)) for t in plan.tables)
-    return replace(plan, hosts=hosts, placements=placements)
+
+    def blocks(table: Table) -> Iterator[Shard]:
+        size = math.ceil(table.rows / world)
+        for rank in range(world if table.pooling == "none" else 1):
+            start = min(rank * size, table.rows)
+            yield Shard((rank,), start, min(start + size, table.rows), 0, table.dim)
+
+    return replace(plan, hosts=hosts, placements=tuple(Placement(t.name, scheme, tuple(blocks(t))) for t in plan.tables))

@@ -74,9 +74,10 @@ class Workload:
         layers: the dense arch's matrix products with weights; none where they are not known.
         dense_format: how the dense arch's weights are stored.
         replica_format: in which gradients of rows that several ranks hold alike are kept and sent.
+        rows_format: in which looked-up rows travel forward.
         dense_features: of a sample, beside its ids.
-        access: by table, how often each row is looked up; it says what share of the look-ups each tier of a sequence table serves. Where a
-            table has none, its rows count as if all were alike.
+        access: by table, how often each row is looked up; it says what share of the look-ups each shard of a sequence table serves. Where
+            a table has none, its rows count as if all were alike.
     """
 
     batch_size: int
@@ -91,6 +92,7 @@ class Workload:
     layers: tuple[DenseLayer, ...] = ()
     dense_format: str = "fp32"
     replica_format: str = "fp32"
+    rows_format: str = "fp32"
     dense_features: int = 0
     access: Mapping[str, TableAccess] = field(default_factory=dict)
 

@@ -149,11 +149,12 @@ def _all_to_all(shape: Shape, size_bytes: float, cluster: Cluster) -> Cost:
     near, far = shape.local - 1, shape.size - shape.local
     near_messages, far_messages = messages(shape, cluster)
     messages_us = near_messages * cluster.intra_host.each_message_us + far_messages * cluster.cross_host.each_message_us
-    intra = transfer_ms(near * part, cluster.intra_host.bandwidth_gb_s)
+    near_gb_s = cluster.intra_host.among(shape.local).bandwidth_gb_s
+    intra = transfer_ms(near * part, near_gb_s)
     far_gb_s = cluster.cross_host.exchange_gb_s(far)
     cross = transfer_ms(far * part, far_gb_s)
     above = cross * cluster.share_across_leaves(shape.hosts) * cluster.leaf_oversubscription
-    intra_share = cluster.intra_host.taken_by(cluster.intra_host.bandwidth_gb_s)
+    intra_share = cluster.intra_host.taken_by(near_gb_s)
     cross_share = cluster.cross_host.taken_by(far_gb_s)
     start_us = all_to_all_start_us(cluster) + (cluster.cross_host.exchange_us if shape.hosts > 1 else cluster.intra_host.exchange_us)
     return _cost(start_us + messages_us, (intra, intra_share), (cross, cross_share), (above, 1.0))
@@ -171,7 +172,8 @@ def _links(shape: Shape, intra_bytes: float, intra_gb_s: float, cross_bytes: flo
 
 def _around(shape: Shape, size_bytes: float, protocol: Protocol, cluster: Cluster) -> Levels:
     """Every rank of a host drives its own ring or tree over its own cross-host link. So a link carries 1 / `local` of the bytes."""
-    return _links(shape, size_bytes, cluster.intra_host.around_gb_s, size_bytes / shape.local, protocol.share, cluster)
+    near_gb_s = cluster.intra_host.among(shape.local).around_gb_s
+    return _links(shape, size_bytes, near_gb_s, size_bytes / shape.local, protocol.share, cluster)
 
 
 def _ring(shape: Shape, full_bytes: float, passes: int, protocol: Protocol, cluster: Cluster) -> Cost:

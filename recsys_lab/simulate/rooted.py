@@ -17,7 +17,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from recsys_lab.cluster import Cluster
+from recsys_lab.cluster import Cluster, Link
 from recsys_lab.plan.steps import Step
 from recsys_lab.simulate.protocols import at_once
 from recsys_lab.units import US_PER_MS, transfer_ms
@@ -118,7 +118,7 @@ def _priced(moved: np.ndarray, parts_bytes: np.ndarray, group: np.ndarray, clust
     messages_us = np.where(far, far_link.each_message_us, near_link.each_message_us)
     host_gb_s = far_link.bandwidth_gb_s * per_host
     wires = [
-        transfer_ms(_busiest(ends[~far], size[~far]), near_link.bandwidth_gb_s),
+        _near_ms(ends[~far], size[~far], near_link),
         transfer_ms(_busiest(hosts[far], size[far]), host_gb_s)
         if far_link.shared
         else transfer_ms(_busiest(ends[far], size[far]), far_link.bandwidth_gb_s),
@@ -129,6 +129,15 @@ def _priced(moved: np.ndarray, parts_bytes: np.ndarray, group: np.ndarray, clust
         above_gb_s = host_gb_s * cluster.hosts_per_leaf / cluster.leaf_oversubscription
         wires.append(transfer_ms(_busiest(leaves[beyond], size[beyond]), above_gb_s))
     return Round(_busiest(ends, messages_us), max(wires), frozenset(map(int, moved[:, 0])))
+
+
+def _near_ms(ends: np.ndarray, size: np.ndarray, link: Link) -> float:
+    """Within hosts. Each rank has one link for all that it sends, or one to each peer."""
+    if not link.peers:
+        return transfer_ms(_busiest(ends, size), link.bandwidth_gb_s)
+    pairs, of_pair = np.unique(ends, axis=0, return_inverse=True)
+    busiest = float(np.bincount(of_pair, size, len(pairs)).max()) if len(pairs) else 0.0
+    return transfer_ms(busiest, link.bandwidth_gb_s / link.peers)
 
 
 def _busiest(ends: np.ndarray, figures: np.ndarray) -> float:

@@ -22,7 +22,16 @@ NUMBERS = (int, float)
 #: No figure of a cluster is one of these.
 NEVER = (float("nan"), float("inf"), float("-inf"), 1e30, -1, -0.5, -1e30)
 #: Where zero means something: no leaves, no cost, no reserve.
-MAY_BE_ZERO = {"hosts_per_leaf", "latency_us", "message_us", "start_us", "exchange_us", "fall_per_doubling", "reserved_memory_share"}
+MAY_BE_ZERO = {
+    "hosts_per_leaf",
+    "latency_us",
+    "message_us",
+    "start_us",
+    "exchange_us",
+    "fall_per_doubling",
+    "peers",
+    "reserved_memory_share",
+}
 
 
 def figures(part: type, where: str = "cluster") -> Iterator[tuple[str, type | Any]]:

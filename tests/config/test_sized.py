@@ -9,7 +9,7 @@ import pytest
 from recsys_lab.cluster import Cluster
 from recsys_lab.config.choices import built
 from recsys_lab.config.command_line import read
-from recsys_lab.config.sized import devices_of
+from recsys_lab.config.sized import sized
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import resolve
 
@@ -20,19 +20,30 @@ def cluster_of(*words: str) -> Cluster:
 
 @pytest.mark.parametrize(
     ("choice", "hosts", "ranks"),
-    [("a100x128", 16, 8), ("h100x4", 1, 4), ("h100x8x24", 3, 8), ("gb200x144", 2, 72), ("sprx6", 3, 2), ("zionex_x16x64", 8, 8)],
+    [
+        ("a100x128", 16, 8),
+        ("h100x4", 1, 4),
+        ("h100x8x24", 3, 8),
+        ("gb200x144", 2, 72),
+        ("sprx6", 3, 2),
+        ("mi350x16", 2, 8),
+        ("mi350xx16", 2, 8),
+        ("zionex_x16x64", 8, 8),
+    ],
 )
 def test_the_name_says_the_size(choice: str, hosts: int, ranks: int) -> None:
     cluster = cluster_of(f"cluster={choice}")
     assert (cluster.name, cluster.hosts, cluster.ranks_per_host) == (choice, hosts, ranks)
-    base = built("cluster", choice.rpartition("x")[0])
+    found = sized(choice)
+    assert found is not None and found[1] == hosts * ranks
+    base = built("cluster", found[0])
     assert (cluster.device, cluster.cross_host, cluster.list_price) == (base.device, base.cross_host, base.list_price)
     assert cluster == built("cluster", choice)
 
 
 def test_what_a_file_says_is_what_the_name_would() -> None:
     from_file = cluster_of("cluster=a100x64")
-    assert from_file == cluster_of("cluster=a100", "cluster.name=a100x64", "cluster.hosts=8") and devices_of("a100x64") is None
+    assert from_file == cluster_of("cluster=a100", "cluster.name=a100x64", "cluster.hosts=8") and sized("a100x64") is None
     assert from_file.hosts * 2 == cluster_of("cluster=a100x128").hosts
 
 
@@ -91,7 +102,13 @@ def test_a_device_without_a_cluster_stands_in_another_one_as_the_mistake_says() 
 @pytest.mark.parametrize(
     ("choice", "ranks", "memory_gb", "host_gb"),
     [("gh200x32", (32, 1), 96, 480), ("h20x16", (2, 8), 96, 1024), ("mi300x", (1, 8), 192, 1024), ("mi300xx16", (2, 8), 192, 1024)]
-    + [("b300x16", (2, 8), 288, 1024), ("gb300", (1, 72), 279, 72 * 240), ("gb300x8", (1, 8), 279, 8 * 240)],
+    + [
+        ("b300x16", (2, 8), 288, 1024),
+        ("mi350x32", (4, 8), 288, 1536),
+        ("mi355x8", (1, 8), 288, 1536),
+        ("gb300", (1, 72), 279, 72 * 240),
+        ("gb300x8", (1, 8), 279, 8 * 240),
+    ],
 )
 def test_systems_that_nothing_was_fitted_to(choice: str, ranks: tuple[int, int], memory_gb: float, host_gb: float) -> None:
     cluster = built("cluster", choice)

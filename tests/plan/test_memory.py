@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from recsys_lab.cluster import Cluster, Device, Link
 from recsys_lab.errors import PlanDoesNotFit
 from recsys_lab.plan import ShardingPlan, Workload, memory
+from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import RankMemory, bytes_of_ranks, check_fits, missing_bytes
-from recsys_lab.tables import Table
-from tests.plan.plans import flexshard, plan, workload
+from recsys_lab.tables import AccessStatistics, Table, TableAccess
+from recsys_lab.tables.hot_rows import served_shares
+from tests.plan.plans import FP32, flexshard, plan, workload
 
 GB = 1_000_000_000
 BIG = (Table("big", 10_000_000, 100, ("a",)), Table("small", 1000, 100, ("b",)))  # 4 GB and 0.4 MB
@@ -183,3 +187,34 @@ def test_what_is_missing_is_of_the_whole_memory_or_of_what_lasts() -> None:
 def test_the_fewest_hosts_that_hold_it(monkeypatch: pytest.MonkeyPatch, enough: int, hosts: int | None) -> None:
     monkeypatch.setattr(memory, "_fits", lambda sharding, work, on: sharding.hosts >= enough)
     assert memory._fewest_hosts(plan(("row_wise",), 1, 2), workload(), cluster(1, 2, 1.0)) == hosts
+
+
+def test_the_rank_with_hot_rows_of_a_sequence_needs_more_and_a_plan_that_fits_on_average_is_refused() -> None:
+    """One of 64 rows has half of all look-ups. Its rank serves half and its part of the rest, the others a quarter of the rest each."""
+    table = Table("t", 64, 4, ("a",), "none")
+    hot = TableAccess("t", 100.0, (1, 63), (50.0, 50 / 63), "formula", "one hot row")
+    work = workload(3, 0, lengths={"t": 100.0}, access={"t": hot}, activation_bytes_per_sample=0.0)
+    sharding = plan(("row_wise",), 2, 2, (table,))
+    received, served = 2 * 4 * 300 * 4, 2 * 4 * 1200 * 4
+    buffers = np.array(bytes_of_ranks(sharding, work).buffers) - received
+    shares = served_shares(hot, [(start, 16) for start in (0, 16, 32, 48)])
+    assert buffers == pytest.approx(served * np.array(list(shares.values())), abs=1)
+    assert buffers.max() > 0.55 * served and buffers.sum() == pytest.approx(served, abs=4)
+    alike = bytes_of_ranks(sharding, replace(work, access={})).buffers
+    assert set(alike) == {received + served // 4}
+    lowered = lower(sharding, AccessStatistics({"t": hot}), FP32, work, hot_rows=True)
+    look_ups = next(step for step in lowered.steps if step.kind == "lookup").rows_of_rank
+    assert np.array(look_ups) * 2 * 4 * 4 == pytest.approx(buffers, abs=1), "memory and time count the same look-ups"
+    room = cluster(2, 2, memory_gb=(max(alike) + 2 * 16 * 4 * 4) / 1e9)
+    with pytest.raises(PlanDoesNotFit, match=rf"on rank {buffers.argmax()},.*rows of t, 2\.\d times the mean rank's"):
+        check_fits(sharding, work, room)
+    check_fits(sharding, replace(work, access={}), room)
+
+
+def test_a_codec_copies_the_rows_of_a_sequence() -> None:
+    """FP16 on the wire: rows, a clamped copy and what travels; of FP32: rows and their gradient."""
+    table = Table("t", 64, 4, ("a",), "none")
+    work = workload(3, 0, lengths={"t": 100.0}, activation_bytes_per_sample=0.0)
+    sharding, received = plan(("row_wise",), 2, 2, (table,)), 2 * 4 * 300 * 4
+    sizes = [bytes_of_ranks(sharding, replace(work, rows_format=name)).buffers[0] - received for name in ("fp32", "fp16")]
+    assert sizes == [300 * 4 * 8, 300 * 4 * 10]

@@ -95,7 +95,11 @@ def test_break_points_are_where_costs_cross(setting: Setting) -> None:
             p = break_point(one, other, metric, setting)
             if not 0 < p < 1e6:  # no row is looked up more often; nearly equal links cross far behind what a float can tell
                 continue
-            at, above, below = ([getattr(s(1, 16, x, setting), metric) for s in (one, other)] for x in (p, 1.001 * p, 0.999 * p))
+            at, above, below, twice = (
+                [getattr(s(1, 16, x, setting), metric) for s in (one, other)] for x in (p, 1.001 * p, 0.999 * p, 2 * p)
+            )
+            if twice[0] == pytest.approx(twice[1], rel=1e-9):  # links that differ in a float's last bit: one line, within rounding
+                continue
             assert at[0] == pytest.approx(at[1])
             assert above[0] < above[1] and below[0] > below[1]
 

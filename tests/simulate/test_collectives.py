@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recsys_lab.cluster import Cluster
 from recsys_lab.plan import Step
 from recsys_lab.plan.steps import COLLECTIVES
 from recsys_lab.simulate.collectives import collective_ms, groups_cost
@@ -40,6 +41,19 @@ def step(kind: str, size: float, *groups: tuple[int, ...], received: tuple[float
 def test_priced_by_hand(kind: str, size_mb: float, hosts: int, ranks: int, expected_ms: float) -> None:
     made = collective_ms(step(kind, size_mb * MB, tuple(range(hosts * ranks))), cluster(hosts, ranks, kind="cpu"))
     assert made == pytest.approx(expected_ms)
+
+
+@pytest.mark.parametrize("kind", ["all_to_all", "all_reduce", "scatter"])
+def test_a_link_to_each_peer_is_used_by_the_ranks_of_a_group_alone(kind: str) -> None:
+    """Eight ranks use all seven links of each, as a switch. Two use one, and what they send takes seven times as long."""
+    switched = cluster(1, 8, intra=7.0, intra_us=0.0, kind="cpu")
+    meshed = replace(switched, intra_host=replace(switched.intra_host, peers=7))
+
+    def ms(on: Cluster, ranks: int) -> float:
+        return collective_ms(step(kind, 100 * MB, tuple(range(ranks))), on)
+
+    assert ms(meshed, 8) == pytest.approx(ms(switched, 8)) and ms(meshed, 2) == pytest.approx(7 * ms(switched, 2))
+    assert meshed.near.bandwidth_gb_s == 7.0 and meshed.reshaped(1, 2).near.bandwidth_gb_s == pytest.approx(1.0)
 
 
 def test_a_small_all_reduce_of_gloo_goes_round_a_ring() -> None:

@@ -30,8 +30,8 @@ class Links:
 
     @staticmethod
     def of(cluster: Cluster, ranks_of_site: int) -> Links:
-        cross = cluster.cross_host.bandwidth_gb_s if cluster.hosts > 1 else cluster.intra_host.bandwidth_gb_s
-        return Links(cross, cross if ranks_of_site > cluster.ranks_per_host else cluster.intra_host.bandwidth_gb_s)
+        cross = cluster.cross_host.bandwidth_gb_s if cluster.hosts > 1 else cluster.near.bandwidth_gb_s
+        return Links(cross, cross if ranks_of_site > cluster.ranks_per_host else cluster.near.bandwidth_gb_s)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ class Bandwidths:
         """
         hosts, near = cluster.hosts, cluster.ranks_per_host
         world = hosts * near
-        intra, cross = cluster.intra_host.bandwidth_gb_s, cluster.cross_host.bandwidth_gb_s
+        intra, cross = cluster.near.bandwidth_gb_s, cluster.cross_host.bandwidth_gb_s
         ring = 2 * (world - 1) / world
         derived = Bandwidths(
             a2a_global_gb_s=min(_over(intra, (near - 1) / world), _over(cross, (world - near) / world)),

@@ -106,9 +106,9 @@ def _within_hosts(table: Table, rows: float, cols: float, setting: Setting) -> C
     vectors = precision.both_ways_bytes(of_all * cols, of_all, summed=table.pooling != "none")
     near = (cluster.ranks_per_host - 1) / cluster.ranks_per_host
     if table.pooling == "none":  # all-to-all, as the ids
-        moved = transfer_ms(near * (ids + vectors * rows), cluster.intra_host.bandwidth_gb_s)
+        moved = transfer_ms(near * (ids + vectors * rows), cluster.near.bandwidth_gb_s)
     else:
-        moved = transfer_ms(near * ids, cluster.intra_host.bandwidth_gb_s) + in_host_ms(vectors, cluster)
+        moved = transfer_ms(near * ids, cluster.near.bandwidth_gb_s) + in_host_ms(vectors, cluster)
     averaged = 2 * held * cols * precision.dense_comm_bytes * (cluster.hosts - 1) / cluster.hosts
     moved += transfer_ms(averaged, cluster.cross_host.around_gb_s) + latency_ms(cluster)
     return Cost(moved, _read_ms((looked_up + held) * cols * READ_BYTES[table.dtype], cluster))
@@ -154,13 +154,13 @@ def all_to_all_ms(size_bytes: float, cluster: Cluster) -> float:
     """A rank's `size_bytes` to or from all ranks evenly: near and far at once, so the slower of the two."""
     near, far = cluster.ranks_per_host - 1, cluster.world_size - cluster.ranks_per_host
     part = size_bytes / cluster.world_size
-    return max(transfer_ms(near * part, cluster.intra_host.bandwidth_gb_s), transfer_ms(far * part, cluster.cross_host.bandwidth_gb_s))
+    return max(transfer_ms(near * part, cluster.near.bandwidth_gb_s), transfer_ms(far * part, cluster.cross_host.bandwidth_gb_s))
 
 
 def in_host_ms(size_bytes: float, cluster: Cluster) -> float:
     """A ring over a host's ranks, once round."""
     ranks = cluster.ranks_per_host
-    return transfer_ms(size_bytes * (ranks - 1) / ranks, cluster.intra_host.around_gb_s)
+    return transfer_ms(size_bytes * (ranks - 1) / ranks, cluster.near.around_gb_s)
 
 
 def peers_ms(size_bytes: float, cluster: Cluster) -> float:
@@ -172,7 +172,7 @@ def ring_ms(size_bytes: float, cluster: Cluster) -> float:
     """A ring over all ranks, once round. Each rank of a host drives one over its own cross-host link."""
     ranks, per_host = cluster.world_size, cluster.ranks_per_host
     moved = size_bytes * (ranks - 1) / ranks
-    near = transfer_ms(moved, cluster.intra_host.around_gb_s) if per_host > 1 else 0.0
+    near = transfer_ms(moved, cluster.near.around_gb_s) if per_host > 1 else 0.0
     far = transfer_ms(moved / per_host, cluster.cross_host.around_gb_s) if cluster.hosts > 1 else 0.0
     return max(near, far)
 

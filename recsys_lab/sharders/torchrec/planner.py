@@ -115,7 +115,7 @@ def _search(inputs: PlanInputs, types: Types, widths: Mapping[str, int]) -> Shar
 
 def _search_of(inputs: PlanInputs, types: Types, widths: Mapping[str, int]) -> Search:
     tables, cluster, workload = inputs.tables, inputs.cluster, inputs.workload
-    memory, near, far = cluster.device.memory_bandwidth_gb_s, cluster.intra_host.bandwidth_gb_s, cluster.cross_host.bandwidth_gb_s
+    memory, near, far = cluster.device.memory_bandwidth_gb_s, cluster.near.bandwidth_gb_s, cluster.cross_host.bandwidth_gb_s
     return Search(
         tables=tables,
         lengths=tuple(inputs.access[table.name].mean_length / len(table.features) for table in tables),

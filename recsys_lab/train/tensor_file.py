@@ -14,6 +14,7 @@ import math
 import os
 import zlib
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeAlias
 
@@ -54,13 +55,14 @@ def write_tensors(path: Path, tensors: Mapping[str, Content], metadata: Mapping[
     text += b" " * (-len(text) % 8)
     head = len(text).to_bytes(8, "little") + text
     checksum, waiting = zlib.crc32(head), 0
-    with open(path, "wb") as f:
+    with open(path, "wb") as f, ThreadPoolExecutor(1) as beside:
         f.write(head)
         for content in ordered.values():
             for part in _parts(content):
                 data = part.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data
-                checksum = zlib.crc32(data, checksum)
+                summed = beside.submit(zlib.crc32, data, checksum)
                 f.write(data)
+                checksum = summed.result()
                 waiting += len(data)
                 if waiting >= FLUSHED_BYTES:
                     f.flush()

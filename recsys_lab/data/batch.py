@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
+
+
+@dataclass
+class Events:
+    """What histories say beside their ids: N events of B samples, sample after sample (protocol.RowEvents)."""
+
+    times: torch.Tensor  # [N] int64, seconds
+    actions: torch.Tensor  # [N] uint8, bits
+    asked: torch.Tensor  # [B] int64, seconds; 0 of padding
+
+    @property
+    def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self.times, self.actions, self.asked
 
 
 @dataclass
@@ -20,26 +34,29 @@ class Batch:
     labels: torch.Tensor  # [B] float32
     valid: int
     global_valid: int
+    events: Events | None = None
+
+    @property
+    def values(self) -> torch.Tensor | Events | None:
+        """What a model reads beside its tables."""
+        return self.dense if self.events is None else self.events
 
     def to(self, device: torch.device, non_blocking: bool = False) -> Batch:
-        return Batch(
-            None if self.dense is None else self.dense.to(device, non_blocking=non_blocking),
-            self.sparse.to(device, non_blocking=non_blocking),
-            self.labels.to(device, non_blocking=non_blocking),
-            self.valid,
-            self.global_valid,
-        )
+        return self._with(lambda tensor: tensor.to(device, non_blocking=non_blocking), self.sparse.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Batch:
-        return Batch(
-            None if self.dense is None else self.dense.pin_memory(),
-            self.sparse.pin_memory(),
-            self.labels.pin_memory(),
-            self.valid,
-            self.global_valid,
+        return self._with(lambda tensor: tensor.pin_memory(), self.sparse.pin_memory())
+
+    def _with(self, moved: Callable[[torch.Tensor], torch.Tensor], sparse: KeyedJaggedTensor) -> Batch:
+        return replace(
+            self,
+            dense=None if self.dense is None else moved(self.dense),
+            sparse=sparse,
+            labels=moved(self.labels),
+            events=None if self.events is None else Events(*map(moved, self.events.tensors)),
         )
 
     def record_stream(self, stream: torch.Stream) -> None:
-        for tensor in (self.dense, self.sparse, self.labels):
+        for tensor in (self.dense, self.sparse, self.labels, *(self.events.tensors if self.events else ())):
             if tensor is not None:
                 tensor.record_stream(stream)

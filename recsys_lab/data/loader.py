@@ -13,9 +13,9 @@ import torch
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.base.id_range import check_ids
-from recsys_lab.data.batch import Batch
+from recsys_lab.data.batch import Batch, Events
 from recsys_lab.data.order import FileOrder, ShuffledOrder
-from recsys_lab.data.protocol import DataSet, Rows, Split
+from recsys_lab.data.protocol import DataSet, RowEvents, Rows, Split
 
 STOP_POLL_S = 0.1
 #: Positions whose rows are asked for at once: an order is some hundred operations on arrays, however short.
@@ -48,7 +48,16 @@ def as_batch(rows: Rows, keys: list[str], padded: int, global_valid: int) -> Bat
         lengths=torch.from_numpy(lengths.ravel()),
         stride=padded,
     )
-    return Batch(None if dense is None else torch.from_numpy(dense), sparse, torch.from_numpy(labels), valid, global_valid)
+    events = None if rows.events is None else _events(rows.events, padded)
+    return Batch(None if dense is None else torch.from_numpy(dense), sparse, torch.from_numpy(labels), valid, global_valid, events)
+
+
+def _events(events: RowEvents, padded: int) -> Events:
+    """As tensors. Padding is asked at 0."""
+    asked = np.zeros(padded, np.int64)
+    asked[: len(events.asked)] = events.asked
+    times, actions = np.ascontiguousarray(events.times, np.int64), np.ascontiguousarray(events.actions, np.uint8)
+    return Events(torch.from_numpy(times), torch.from_numpy(actions), torch.from_numpy(asked))
 
 
 class RankLoader:

@@ -39,6 +39,15 @@ class Feature:
 
 
 @dataclass(frozen=True)
+class RowEvents:
+    """What histories say beside their ids, N events of B rows, row after row. A history's features are as long as its events."""
+
+    times: np.ndarray  # [N] int64: seconds, rising within a row
+    actions: np.ndarray  # [N] uint8: bits, of what the user did
+    asked: np.ndarray  # [B] int64: the time of the question, in seconds
+
+
+@dataclass(frozen=True)
 class Rows:
     """Some rows of a split. `ids` in KeyedJaggedTensor order: feature by feature, row by row within a feature."""
 
@@ -46,6 +55,7 @@ class Rows:
     dense: np.ndarray | None  # [B, K] float32, or None where the data have no dense values
     lengths: np.ndarray  # [F, B] int32: how many ids of feature f row b has
     ids: np.ndarray  # [lengths.sum()] int64
+    events: RowEvents | None = None  # of histories with times and actions
 
 
 class Split(Protocol):

@@ -92,6 +92,8 @@ class _CausalSilu(torch.autograd.Function):
             kernels.of_keys_and_values[(blocks * heads * len(lengths),)](
                 *(of_k, of_v, *inputs, of_k.stride(0), of_v.stride(0), *strides, blocks, heads, len(bias), ctx.divisor), **how
             )
+            if not ctx.needs_input_grad[3]:
+                return of_q, of_k, of_v, None, None, None, None, None
             side, warps, stages = SQUARE
             squares, parts = -(-ctx.longest // side), min(SQUARE_PROGRAMS, heads * len(lengths))
             tiles = torch.empty(squares, parts, side, side, device=q.device)

@@ -71,6 +71,7 @@ class ClickModel(nn.Module, ModelKind):
         features: in the order of the tables.
         embeddings: its tables, which an executor may replace by sharded ones.
         objective: what its outputs are and how they are trained; click: a logit a row.
+        loss_weight: what the loss is multiplied by.
         tower_features: the features of each tower, of a model with towers.
     """
 
@@ -80,6 +81,7 @@ class ClickModel(nn.Module, ModelKind):
     features: list[str]
     embeddings: EmbeddingBagCollection | EmbeddingCollection
     objective: str = "click"
+    loss_weight: float = 1.0
     tower_features: Towers = ()
 
     def forward(self, dense: Tensor | None, sparse: KeyedJaggedTensor) -> Tensor:
@@ -97,6 +99,10 @@ class ClickModel(nn.Module, ModelKind):
             Logits [B].
         """
         raise NotImplementedError
+
+    def example_values(self, samples: int, dense_width: int, mean_lengths: Mapping[str, float]) -> Any:
+        """What `predict` reads beside the tables, on the meta device: dense values [B, K], or None. `mean_lengths`: as in `example`."""
+        return torch.empty(samples, dense_width, device="meta") if dense_width else None
 
     def begin_with(self, start: FirstOrder) -> None:
         """Sets the weights outside the tables so that the model gives just what `start` gives, once the tables' first-order column holds

@@ -65,9 +65,26 @@ class Places:
         at = torch.where(self.lengths > 0, torch.cumsum(self.lengths, 0) - 1, len(rows))
         return pad(rows, (0, 0, 0, 1)).index_select(0, at)
 
+    def rows(self) -> Tensor:
+        """int64 [N]: 0, 1, ..."""
+        return torch.arange(len(self.sample), device=self.sample.device)
+
     def is_row(self) -> Tensor:
         """bool [B, T]: False where there is padding."""
         return torch.arange(self.longest, device=self.lengths.device) < self.lengths[:, None]
+
+
+def in_turn(*lengths: Tensor) -> Tensor:
+    """int64 [sum]: rows that lie part after part, as they stand sample after sample.
+
+    `lengths`: int64 [B] of each part. Each sample has its rows of the first part, then those of the second, and so on.
+    """
+    of_parts = torch.stack(lengths)  # [parts, B]
+    starts = torch.cumsum(of_parts.flatten(), 0).view_as(of_parts) - of_parts
+    of_samples = of_parts.t().flatten()
+    shifts = starts.t().flatten() - (torch.cumsum(of_samples, 0) - of_samples)
+    shift = torch.repeat_interleave(shifts, of_samples)
+    return shift + torch.arange(len(shift), device=shift.device)
 
 
 @dataclass(frozen=True)

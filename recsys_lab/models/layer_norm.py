@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -17,3 +18,10 @@ class LayerNorm(nn.LayerNorm):
         if x.dtype.itemsize >= 4:
             return super().forward(x)
         return F.layer_norm(x.float(), self.normalized_shape, self.weight.float(), self.bias.float(), self.eps).to(x.dtype)
+
+
+class SwishLayerNorm(LayerNorm):
+    """x times the sigmoid of its LayerNorm (DLRMv4's MLPs)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(super().forward(x))

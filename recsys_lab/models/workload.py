@@ -32,11 +32,11 @@ def describe(model: ClickModel, dense_width: int, mean_lengths: Mapping[str, flo
     """
     configs = table_configs(model)
     dense_parameters = [p for name, p in model.named_parameters() if not name.startswith("embeddings.")]
-    dense = torch.empty(_SAMPLES, dense_width, device="meta") if dense_width else None
+    values = model.example_values(_SAMPLES, dense_width, mean_lengths or {})
     looked_up = model.example(_SAMPLES, mean_lengths or {})
     layers: list[DenseLayer] = []
     hooks = _hooks(model, layers)
-    work = _work_of(lambda: model.predict(dense, looked_up), dense_parameters)
+    work = _work_of(lambda: model.predict(values, looked_up), dense_parameters)
     for hook in hooks:
         hook.remove()
     model.zero_grad(set_to_none=True)

@@ -57,7 +57,7 @@ def trained(experiment: Experiment, data: DataSet, steps: int, seed: int, towers
         for batch in loader:
             for optimizer in optimizers:
                 optimizer.zero_grad()
-            logits = model(batch.dense, batch.sparse)[: batch.valid]
+            logits = model(batch.values, batch.sparse)[: batch.valid]
             torch.nn.functional.binary_cross_entropy_with_logits(logits, batch.labels[: batch.valid]).backward()
             for optimizer in optimizers:
                 optimizer.step()
@@ -117,7 +117,7 @@ def embeddings(model: ClickModel, data: DataSet, samples: int) -> Iterator[Tenso
 def logits(model: ClickModel, data: DataSet, split: str) -> tuple[np.ndarray, np.ndarray]:
     """The model's logits and the labels, each [rows of the split]."""
     parts = [
-        (model(batch.dense, batch.sparse)[: batch.valid], batch.labels[: batch.valid])
+        (model(batch.values, batch.sparse)[: batch.valid], batch.labels[: batch.valid])
         for batch in batches(data, split, BLOCK_ROWS, 0, False)
     ]
     return torch.cat([score for score, _ in parts]).numpy(), torch.cat([label for _, label in parts]).numpy()

@@ -64,7 +64,7 @@ class ClickEvaluation:
         self._seen: list[tuple[Tensor, Tensor]] = []
 
     def add(self, model: nn.Module, batch: Batch, index: int) -> None:
-        logits = model(batch.dense, batch.sparse)
+        logits = model(batch.values, batch.sparse)
         self._seen.append((logits[: batch.valid].float(), batch.labels[: batch.valid]))
 
     def result(self, model: nn.Module) -> Judgement:

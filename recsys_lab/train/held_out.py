@@ -127,7 +127,7 @@ def _scores(
     for step in range(steps):
         rows = np.arange(min(end, first + step * batch_rows), min(end, first + (step + 1) * batch_rows), dtype=np.int64)
         batch = as_batch(split.read(rows), keys, batch_rows, len(rows)).to(device)
-        scores.append(model(batch.dense, batch.sparse)[: len(rows)].float())
+        scores.append(model(batch.values, batch.sparse)[: len(rows)].float())
     return torch.cat(scores)
 
 

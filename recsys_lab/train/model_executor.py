@@ -234,7 +234,7 @@ def settle_buckets(model: ShardedModel, example: Batch) -> None:
     this, the step after a resume would differ in its last bits.
     """
     state = torch.get_rng_state()
-    (model.module(example.dense, example.sparse).sum() * 0.0).backward()
+    (model.module(example.values, example.sparse).sum() * 0.0).backward()
     model.sparse_optimizer.zero_grad()
     model.watch.lookups(reset=True)
     for _, parameter in model.dense_parameters():

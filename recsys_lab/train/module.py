@@ -21,7 +21,7 @@ class ClickModule(pl.LightningModule):
         self.model, self.loss, self.evaluation = model, loss, evaluation
 
     def forward(self, batch: Batch) -> Tensor:
-        return self.model(batch.dense, batch.sparse)
+        return self.model(batch.values, batch.sparse)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         return self.loss(self(batch), batch, self.trainer.world_size)

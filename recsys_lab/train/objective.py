@@ -35,27 +35,31 @@ class Objective:
     final: Callable[[str, RankLoader], Evaluation | None]
 
 
-def objective_of(name: str, data: DataSet, most_pairs: int, options: EvaluateOptions = QUALITY_ALONE) -> Objective:
+def objective_of(
+    name: str, data: DataSet, most_pairs: int, options: EvaluateOptions = QUALITY_ALONE, loss_weight: float = 1.0
+) -> Objective:
     """The objective `name` of a model on `data`.
 
     `most_pairs`: the most rows that a click model scores for held-out items. `options`: by what its quality is broken down at the end.
+    `loss_weight`: what the loss of clicks is multiplied by.
     """
     if name == "next_item":
         length = {feature.name: feature.mean_length for feature in data.features}["positive"]
         judge = partial(_next_item_evaluation, data)
         return Objective(partial(next_item_loss, mean_length=length), judge, judge)
-    return Objective(click_loss, ClickEvaluation, partial(_final_click_evaluation, data, most_pairs, options))
+    loss = partial(click_loss, weight=loss_weight)
+    return Objective(loss, ClickEvaluation, partial(_final_click_evaluation, data, most_pairs, options))
 
 
-def click_loss(logits: Tensor, batch: Batch, parts: int) -> Tensor:
-    """Binary cross entropy of logits [B], as this process's share of `parts`.
+def click_loss(logits: Tensor, batch: Batch, parts: int, *, weight: float = 1.0) -> Tensor:
+    """Binary cross entropy of logits [B] times `weight`, as this process's share of `parts`.
 
     Padding rows count nothing, and the mean over `parts` processes is the exact mean over the global batch.
     """
     per_row = binary_cross_entropy_with_logits(logits[: batch.valid], batch.labels[: batch.valid], reduction="sum")
     if batch.valid < len(batch.labels):
         per_row = per_row + 0.0 * logits[batch.valid :].sum()  # keeps every rank's graph whole, so that all take part in the exchange
-    return per_row * (parts / batch.global_valid)
+    return per_row * (weight * parts / batch.global_valid)
 
 
 def next_item_loss(logits: Tensor, batch: Batch, parts: int, *, mean_length: float) -> Tensor:

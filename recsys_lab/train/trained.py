@@ -72,7 +72,7 @@ def _predict(model: torch.nn.Module, loader: RankLoader, device: torch.device, l
     parts = []
     for batch in loader:
         moved = batch.to(device, non_blocking=True)
-        probabilities = model(moved.dense, moved.sparse)[: batch.valid].double().sigmoid()
+        probabilities = model(moved.values, moved.sparse)[: batch.valid].double().sigmoid()
         parts.append(torch.stack([moved.labels[: batch.valid].double(), probabilities]))
     labels, probabilities = gathered(torch.cat(parts, dim=1)).numpy()
     rows = loader.positions_by_rank()

@@ -10,8 +10,9 @@ import torch
 from torch.nn.functional import layer_norm, linear, silu
 
 from recsys_lab.errors import UserError
+from recsys_lab.models import pointwise
 from recsys_lab.models.click_model import ModelInputs
-from recsys_lab.models.hstu import HSTU, network
+from recsys_lab.models.hstu import HSTU
 from recsys_lab.models.hstu.network import HSTUNetwork
 from recsys_lab.models.initial import fill_tables, initialise_dense
 from recsys_lab.models.workload import describe
@@ -90,7 +91,7 @@ def test_a_long_history_is_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> No
     """Blocks of three rows, the last of them cut short, give what one block of all rows gives. So do gradients."""
     found = []
     for rows in (256, 3):
-        monkeypatch.setattr(network, "ROWS_AT_ONCE", rows)
+        monkeypatch.setattr(pointwise, "ROWS_AT_ONCE", rows)
         model = built().double()
         logits = model(None, keyed(drawn(NEXT_ITEM, [11, 1, 8])))
         logits.square().sum().backward()

@@ -19,7 +19,7 @@ from torch.nn.functional import silu
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor
 
 from recsys_lab.errors import UserError
-from recsys_lab.kernels.attention import causal_silu, fuses_attention
+from recsys_lab.kernels.attention import fuses_attention
 from recsys_lab.models.attention import Groups
 from recsys_lab.models.click_model import ClickModel, ModelInputs
 from recsys_lab.models.history import TOLD, check_no_dense, history_of, next_item_logits, placed_rows
@@ -27,10 +27,8 @@ from recsys_lab.models.hstu import HSTU
 from recsys_lab.models.jagged import Places
 from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import embedding_rows, feature_names
-from recsys_lab.models.linear import Linear, matmul
-
-#: Of a sequence, so many rows look back together. Longer ones so never make the half of the square that causality cuts off.
-ROWS_AT_ONCE = 256
+from recsys_lab.models.linear import Linear
+from recsys_lab.models.pointwise import attend
 
 
 class HSTUBlock(nn.Module):
@@ -56,41 +54,8 @@ class HSTUBlock(nn.Module):
     def forward(self, rows: Tensor, places: Places, groups: Groups | None) -> Tensor:
         """[N, D] -> [N, D]. `groups` from `Places.groups`; None: a kernel reads sequences of any length."""
         gate, values, queries, keys = silu(self.project(self.before(rows))).split(self.sizes, dim=1)
-        if groups is None:
-            bias = self.bias.weight.squeeze(1).float()
-            attended = causal_silu(queries, keys, values, bias, places.lengths, places.longest, self.heads, self.max_length)
-        else:
-            attended = self._by_groups(queries, keys, values, groups)
+        attended = attend(queries, keys, values, places, groups, self.heads, self.max_length, self.bias.weight.squeeze(1))
         return rows + self.mix(self.dropout(self.after(attended) * gate))
-
-    def _by_groups(self, queries: Tensor, keys: Tensor, values: Tensor, groups: Groups) -> Tensor:
-        attended = torch.zeros_like(values)
-        for own, places in groups:
-            v, q, k = (self._heads(part[own], places) for part in (values, queries, keys))
-            part = self._attend_in_blocks(q, k, v, places.longest)
-            attended = attended.index_copy(0, own, places.packed(part.transpose(1, 2).flatten(2)))
-        return attended
-
-    def _attend_in_blocks(self, q: Tensor, k: Tensor, v: Tensor, longest: int) -> Tensor:
-        """An exported program has one block: how many there are depends on the length."""
-        if torch.compiler.is_exporting():
-            return self._attend(q, k, v, 0, longest)
-        blocks = range(0, longest, ROWS_AT_ONCE)
-        return torch.cat([self._attend(q, k, v, start, min(start + ROWS_AT_ONCE, longest)) for start in blocks], dim=2)
-
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, start: int, stop: int) -> Tensor:
-        """[b, h, T, d] each -> [b, h, stop - start, d]: what the rows from `start` to `stop` see of those up to themselves."""
-        weights = matmul(q[:, :, start:stop], k[:, :, :stop].transpose(2, 3)) + self._relative(start, stop)
-        return matmul((silu(weights) / self.max_length).tril(start), v[:, :, :stop])
-
-    def _heads(self, rows: Tensor, places: Places) -> Tensor:
-        """[n, h * d] -> [b, h, T, d], padded at the end, where no earlier row looks."""
-        return places.padded(rows).unflatten(2, (self.heads, -1)).transpose(1, 2)
-
-    def _relative(self, start: int, stop: int) -> Tensor:
-        """[stop - start, stop]: the bias of row i from `start` on towards row j, by i - j. What is later is cut off behind it."""
-        places = torch.arange(stop, device=self.bias.weight.device)
-        return self.bias((places[start:, None] - places[None]).clamp(0, self.max_length - 1)).squeeze(2)
 
 
 class HSTUNetwork(ClickModel):

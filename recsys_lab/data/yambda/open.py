@@ -1,0 +1,259 @@
+"""Yambda's events, from Parquet or by law, as samples of DLRMv4: train, then a day for validation, then one for test.
+
+Windows are days from second 0. The last is the test, the one before it the validation: 300 and 299 of Yambda's, as MLPerf judges 299. So a
+split's AUC is a window's AUC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+
+from recsys_lab.base.ranges import Count, CountFromZero, Length, OneOf, RowCount, Seed
+from recsys_lab.data.cache import cache_folder, digest, prepared
+from recsys_lab.data.columns import read_row_counts, write_row_counts
+from recsys_lab.data.dataset import OpenDataSet
+from recsys_lab.data.protocol import Feature, Rows
+from recsys_lab.data.sources import check_root, source_identity
+from recsys_lab.data.synthetic import ranks as ranks_of_scores
+from recsys_lab.data.yambda.features import HISTORY, READERS, features_of
+from recsys_lab.data.yambda.law import Law
+from recsys_lab.data.yambda.parquet import files_of, mapping_of, user_events
+from recsys_lab.data.yambda.samples import HISTORIES, HistoryRule, SampleSplit, Windows
+from recsys_lab.data.yambda.store import Store, write
+from recsys_lab.errors import UserError
+from recsys_lab.tables import AccessStatistics, measured_access
+
+SIZES = ("50m", "500m", "5b")
+#: Events that are drawn by law at most: 20 GB would be more than a test is worth.
+MOST_EVENTS = 200_000_000
+#: Samples, evenly spread over train, whose look-ups are counted; and that the best AUC is computed on.
+MEASURED_SAMPLES, JUDGED_SAMPLES = 20_000, 200_000
+_BLOCK = 1024
+
+Size = Annotated[str, OneOf(SIZES)]
+HistoryKind = Annotated[str, OneOf(HISTORIES)]
+TableRows = dict[Annotated[str, OneOf(tuple(READERS))], RowCount]
+
+
+def open_yambda(
+    wanted: tuple[Feature, ...] | None = None,
+    *,
+    root: str | None,
+    size: Size,
+    rows: TableRows,
+    history: HistoryKind,
+    max_history: Length,
+    min_history: CountFromZero,
+    scan: Length,
+    first_window: CountFromZero,
+    cache: str | None,
+) -> OpenDataSet:
+    """Yambda as it is published, in `root`: flat/SIZE/multi_event.parquet, artist_item_mapping.parquet, album_item_mapping.parquet.
+
+    Args:
+        wanted: ignored: the data decide the tables.
+        root: the folder.
+        size: which of its sizes.
+        rows: of each table. Crosses are hashed into theirs; other ids must fit.
+        history: a choice of `HISTORIES`.
+        max_history: the longest history.
+        min_history: events of a user before its first sample.
+        scan: how many events before a sample are looked at.
+        first_window: of train.
+        cache: where the sorted events are kept.
+
+    Raises:
+        UserError: a missing file, or one of another schema; times that run backwards, an unknown event type, an id outside its table.
+    """
+    files = files_of(check_root(root), size)
+    identity = {"sources": [source_identity(path) for path in files.all], "rows": dict(rows), "min_history": min_history}
+
+    def prepare(folder: Path) -> dict:
+        items = rows["item_id"]
+        artists, albums = (mapping_of(path, name, items, rows[name]) for path, name in files.mappings)
+        return write(folder, user_events(files.events, items, rows["uid"], folder), artists, albums, min_history)
+
+    folder, meta = prepared(cache_folder(cache), "yambda", identity, prepare)
+    rule = HistoryRule(history, max_history, scan)
+    notes = ("of several artists or albums of an item the lowest id counts; an item without one has row 0",)
+    return _opened(folder, meta, rule, rows, first_window, digest(["yambda", identity]), notes, cache_folder(cache))
+
+
+def open_yambda_law(
+    wanted: tuple[Feature, ...] | None = None,
+    *,
+    users: RowCount,
+    rows: TableRows,
+    median_events: Count,
+    most_events: Count,
+    history: HistoryKind,
+    max_history: Length,
+    min_history: CountFromZero,
+    scan: Length,
+    first_window: CountFromZero,
+    seed_of_truth: Seed,
+    cache: str | None,
+) -> OpenDataSet:
+    """The same without a file: events by law (law.py), of so many `users`, with a planted truth.
+
+    Args:
+        wanted: ignored.
+        users: how many; their ids are 0, 1, ...
+        rows: of each table.
+        median_events: of a user.
+        most_events: of a user.
+        history: a choice of `HISTORIES`.
+        max_history: the longest history.
+        min_history: events of a user before its first sample.
+        scan: how many events before a sample are looked at.
+        first_window: of train.
+        seed_of_truth: another one, another data set.
+        cache: where the drawn events are kept.
+
+    Raises:
+        UserError: more users than rows of their table; no user with a sample.
+    """
+    features_of(rows, 1.0)
+    if users > rows["uid"]:
+        raise UserError("more users than rows", where="data.users", given=f"{users:,}", allowed=f"at most data.rows.uid, {rows['uid']:,}")
+    law, rule = Law(users, rows, median_events, most_events, seed_of_truth), HistoryRule(history, max_history, scan)
+    identity = {"law": law.to_plain(), "min_history": min_history}
+    if users * median_events > MOST_EVENTS:
+        return _by_formula(law, rule, min_history, identity)
+    folder, meta = prepared(
+        cache_folder(cache), "yambda_law", identity, lambda at: write(at, law.blocks(), law.artists(), law.albums(), min_history)
+    )
+    notes = ("events by law, with a planted truth",)
+    fingerprint = digest(["yambda_law", identity])
+    return _opened(folder, meta, rule, rows, first_window, fingerprint, notes, cache_folder(cache), law)
+
+
+def _opened(
+    folder: Path,
+    meta: dict,
+    rule: HistoryRule,
+    rows: Mapping[str, int],
+    first_window: int,
+    identity: str,
+    notes: tuple[str, ...],
+    cache: Path,
+    law: Law | None = None,
+) -> OpenDataSet:
+    """The data set of a prepared folder. `law`: that it was drawn by, of which the best AUC is known."""
+    store = Store.load(folder, meta)
+    windows = len(store.window_ends)
+    if windows < first_window + 3:
+        given = f"{windows} days with samples, of {meta['events']:,} events of {meta['users']:,} users"
+        allowed = f"{first_window + 3} or more: train, validation and test"
+        raise UserError("too few days", where="data.min_history", given=given, allowed=allowed, remedy="a smaller data.min_history")
+    edges = {"train": (first_window, windows - 2), "validation": (windows - 2, windows - 1), "test": (windows - 1, windows)}
+    begin = (0, *store.window_ends)
+    splits = {name: SampleSplit(store, rule, rows, begin[a], begin[b] - begin[a]) for name, (a, b) in edges.items()}
+    if empty := [name for name, split in splits.items() if not split.rows]:
+        remedy = "a smaller data.min_history, or more users"
+        raise UserError(f"the {empty[0]} split is empty", where="data", given=f"{meta['samples']:,} samples in all", remedy=remedy)
+    fingerprint = digest([identity, asdict(rule), first_window])
+    mean, folder = _measured(splits["train"], rows, fingerprint, cache)
+    features = features_of(rows, mean)
+    samples = min(MEASURED_SAMPLES, splits["train"].rows)
+    counts = read_row_counts(folder, [rows[table] for table in READERS])
+    detail = f"{samples:,} samples of train, evenly spread"
+    best = _best_aucs(splits, law, fingerprint, cache) if law else {}
+    said = [f"best reachable AUC on {name}: {auc:.4f}" for name, auc in best.items() if name != "train"]
+    read = f"{meta['events']:,} events of {meta['users']:,} users; {meta['samples']:,} samples, histories of {mean:,.0f} events on average"
+    return OpenDataSet(
+        features,
+        0,
+        splits,
+        AccessStatistics({table: measured_access(table, own, samples, detail) for table, own in zip(READERS, counts)}),
+        fingerprint,
+        (read, *notes, *said),
+        best,
+        row_counts=lambda: read_row_counts(folder, [rows[table] for table in READERS]),
+        columns=Windows(splits),
+        own_rows=identity,
+    )
+
+
+def _measured(train: SampleSplit, rows: Mapping[str, int], fingerprint: str, cache: Path) -> tuple[float, Path]:
+    """The mean length of a history, and the folder of how often each row is looked up, of samples that are evenly spread over train."""
+    numbers = np.unique(np.linspace(0, train.rows - 1, min(MEASURED_SAMPLES, train.rows)).astype(np.int64))
+
+    def prepare(folder: Path) -> dict:
+        counts, events = {table: np.zeros(rows[table], np.int64) for table in READERS}, 0
+        tables = [table for table, names in READERS.items() for _ in names]
+        for start in range(0, len(numbers), _BLOCK):
+            read = train.read(numbers[start : start + _BLOCK])
+            events += int(read.lengths[0].sum())
+            for table, ids in zip(tables, np.split(read.ids, np.cumsum(read.lengths.sum(axis=1))[:-1])):
+                own, seen = np.unique(ids, return_counts=True)
+                counts[table][own] += seen
+        write_row_counts(folder, list(counts.values()))
+        return {"mean_history": events / len(numbers)}
+
+    folder, meta = prepared(cache, "yambda_access", [fingerprint], prepare)
+    return meta["mean_history"], folder
+
+
+def _best_aucs(splits: Mapping[str, SampleSplit], law: Law, fingerprint: str, cache: Path) -> dict[str, float]:
+    """Of the true probability against the drawn labels, on a split's first samples; none where there is one class only."""
+
+    def computed(_: Path) -> dict:
+        found = {name: _best_auc(split, law) for name, split in splits.items()}
+        return {"best": {name: auc for name, auc in found.items() if auc is not None}}
+
+    return prepared(cache, "yambda_auc", [fingerprint], computed)[1]["best"]
+
+
+def _best_auc(split: SampleSplit, law: Law) -> float | None:
+    store = split.store
+    at = store.samples[split.begin : split.begin + min(split.rows, JUDGED_SAMPLES)]
+    users = store.users[np.searchsorted(store.first, at, side="right") - 1]
+    scores = law.true_probability(users, store.items[at], store.times[at].astype(np.int64))
+    labels = store.kinds[at] & 1 > 0
+    positives, negatives = int(labels.sum()), int((~labels).sum())
+    if not positives or not negatives:
+        return None
+    return float((ranks_of_scores(scores)[labels].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+
+
+@dataclass(frozen=True)
+class TooLargeSplit:
+    """`rows` samples of a law with too many events to draw: it can be planned and simulated for, not read."""
+
+    rows: int
+
+    def read(self, rows: np.ndarray) -> Rows:
+        raise UserError(
+            "too many events to draw",
+            where="data.users",
+            given=f"{self.rows:,} samples",
+            allowed=f"users times data.median_events up to {MOST_EVENTS:,}",
+            remedy="experiment=dlrm_v4/small trains here; mode=simulate and mode=plan need no events",
+        )
+
+
+def _by_formula(law: Law, rule: HistoryRule, min_history: int, identity: dict) -> OpenDataSet:
+    """What is known of a law without a single event."""
+    lengths, weights = law.history_lengths(min_history, rule.max_history, rule.scan)
+    if not weights.sum():
+        raise UserError("no user has so many events", where="data.min_history", given=min_history, allowed="below data.most_events")
+    mean = float(np.average(lengths, weights=weights))
+    spread = float(np.average((lengths - mean) ** 2, weights=weights) ** 0.5)
+    samples = int(np.maximum(law.counts - min_history, 0).sum())
+    note = f"by law: {law.users:,} users, about {samples:,} samples, histories of {mean:,.0f} events on average, standard deviation {spread:,.0f}"
+    split: Callable[[float], TooLargeSplit] = lambda share: TooLargeSplit(max(1, int(samples * share)))  # noqa: E731
+    return OpenDataSet(
+        features_of(law.rows, mean),
+        0,
+        {"train": split(1 - 2 / 300), "validation": split(1 / 300), "test": split(1 / 300)},
+        law.access(mean),
+        digest(["yambda_law", identity, asdict(rule)]),
+        (note,),
+        hottest_by_law=lambda table, count: np.arange(min(count, law.rows[table]), dtype=np.int64),
+    )

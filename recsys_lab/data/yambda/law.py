@@ -1,12 +1,12 @@
 """Events by law: as many users, lengths, popular items and busy hours as Yambda-5b's, with a planted truth. Every user is a pure function.
 
-A user has a log-normal number of events over a part of the 301 days. An item is drawn by popularity, or is one of a few that this user has
-again and again, themselves drawn so. Artists and albums follow from the item: the more popular, the more popular. A listen lasts half of the
-track with the probability of a logit: of the user, of how user and artist match, of the item and of the hour.
+A user has a log-normal number of events over a part of the 301 days. An item is drawn by popularity, or is one of a few that this user
+plays again and again, themselves drawn so. An item's artist and album follow from it: popular items have popular ones. A listen lasts half
+of the track with the probability of a logit: of the user, of how user and artist match, of the item and of the hour.
 
 From published figures: the number of users and events, the median and the largest of a user, shares of kinds, rows of tables. Fitted to
-published figures: how much users differ (histories of 2,663 events on average, 105 of them likes), artists' and albums' hottest row. Guesses:
-the items' exponent, those of crosses, repetition, hours.
+published figures: how much users differ (histories of 2,663 events on average, 105 of them likes), artists' and albums' hottest row.
+Guesses: the items' exponent, those of crosses, repetition, hours.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ EXPONENTS: Mapping[str, float] = {
     "user_x_is_organic": 0.3,
     "user_x_artist_x_hour": 0.4,
 }
-#: The share of items, by look-ups, without an album: they share its row 0. It makes row-wise albums 2.8 times as busy as the mean of 32 ranks.
+#: The share of items, by look-ups, without an album: they share row 0. So the rank with that row has 2.8 times the mean load of 32 ranks.
 NO_ALBUM = 0.056
 REPEATED, FAVOURITES = 0.5, 50
 #: Standard deviations of the logit's parts, and its mean.
@@ -139,7 +139,7 @@ class Law:
     def _times(self, users: np.ndarray, number: np.ndarray) -> np.ndarray:
         """int64 [n]: seconds, in steps of 5, rising with the event's number."""
         active = 0.2 + 0.8 * self._uniform("active", users)
-        start = self._uniform("start", users) * (1 - active)
+        start = np.minimum(2 * self._uniform("start", users), 1) * (1 - active)  # half of all users stay to the end
         within = (number + self._uniform("jitter", _counter(users, number))) / self.counts[users]
         days = (start + active * within) * DAYS
         day, part = np.floor(days), days - np.floor(days)

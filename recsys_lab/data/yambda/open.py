@@ -6,7 +6,7 @@ split's AUC is a window's AUC.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -20,8 +20,8 @@ from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.protocol import Feature, Rows
 from recsys_lab.data.sources import check_root, source_identity
 from recsys_lab.data.synthetic import ranks as ranks_of_scores
-from recsys_lab.data.yambda.features import HISTORY, READERS, features_of
-from recsys_lab.data.yambda.law import Law
+from recsys_lab.data.yambda.features import READERS, features_of
+from recsys_lab.data.yambda.law import DAYS, Law
 from recsys_lab.data.yambda.parquet import files_of, mapping_of, user_events
 from recsys_lab.data.yambda.samples import HISTORIES, HistoryRule, SampleSplit, Windows
 from recsys_lab.data.yambda.store import Store, write
@@ -51,6 +51,7 @@ def open_yambda(
     min_history: CountFromZero,
     scan: Length,
     first_window: CountFromZero,
+    held_out_windows: Count,
     cache: str | None,
 ) -> OpenDataSet:
     """Yambda as it is published, in `root`: flat/SIZE/multi_event.parquet, artist_item_mapping.parquet, album_item_mapping.parquet.
@@ -65,6 +66,7 @@ def open_yambda(
         min_history: events of a user before its first sample.
         scan: how many events before a sample are looked at.
         first_window: of train.
+        held_out_windows: days of the validation split, and as many of the test split.
         cache: where the sorted events are kept.
 
     Raises:
@@ -81,7 +83,7 @@ def open_yambda(
     folder, meta = prepared(cache_folder(cache), "yambda", identity, prepare)
     rule = HistoryRule(history, max_history, scan)
     notes = ("of several artists or albums of an item the lowest id counts; an item without one has row 0",)
-    return _opened(folder, meta, rule, rows, first_window, digest(["yambda", identity]), notes, cache_folder(cache))
+    return _opened(folder, meta, rule, rows, (first_window, held_out_windows), digest(["yambda", identity]), notes, cache_folder(cache))
 
 
 def open_yambda_law(
@@ -96,6 +98,7 @@ def open_yambda_law(
     min_history: CountFromZero,
     scan: Length,
     first_window: CountFromZero,
+    held_out_windows: Count,
     seed_of_truth: Seed,
     cache: str | None,
 ) -> OpenDataSet:
@@ -112,6 +115,7 @@ def open_yambda_law(
         min_history: events of a user before its first sample.
         scan: how many events before a sample are looked at.
         first_window: of train.
+        held_out_windows: days of the validation split, and as many of the test split.
         seed_of_truth: another one, another data set.
         cache: where the drawn events are kept.
 
@@ -124,13 +128,13 @@ def open_yambda_law(
     law, rule = Law(users, rows, median_events, most_events, seed_of_truth), HistoryRule(history, max_history, scan)
     identity = {"law": law.to_plain(), "min_history": min_history}
     if users * median_events > MOST_EVENTS:
-        return _by_formula(law, rule, min_history, identity)
+        return _by_formula(law, rule, min_history, held_out_windows, identity)
     folder, meta = prepared(
         cache_folder(cache), "yambda_law", identity, lambda at: write(at, law.blocks(), law.artists(), law.albums(), min_history)
     )
     notes = ("events by law, with a planted truth",)
     fingerprint = digest(["yambda_law", identity])
-    return _opened(folder, meta, rule, rows, first_window, fingerprint, notes, cache_folder(cache), law)
+    return _opened(folder, meta, rule, rows, (first_window, held_out_windows), fingerprint, notes, cache_folder(cache), law)
 
 
 def _opened(
@@ -138,26 +142,28 @@ def _opened(
     meta: dict,
     rule: HistoryRule,
     rows: Mapping[str, int],
-    first_window: int,
+    cut: tuple[int, int],
     identity: str,
     notes: tuple[str, ...],
     cache: Path,
     law: Law | None = None,
 ) -> OpenDataSet:
-    """The data set of a prepared folder. `law`: that it was drawn by, of which the best AUC is known."""
+    """The data set of a prepared folder. `cut`: train's first window, and how many each other split has. `law`: of the events, if known."""
     store = Store.load(folder, meta)
-    windows = len(store.window_ends)
-    if windows < first_window + 3:
+    windows, (first_window, held_out) = len(store.window_ends), cut
+    least = first_window + 2 * held_out + 1
+    if windows < least:
         given = f"{windows} days with samples, of {meta['events']:,} events of {meta['users']:,} users"
-        allowed = f"{first_window + 3} or more: train, validation and test"
+        allowed = f"{least:,} or more: train, validation and test"
         raise UserError("too few days", where="data.min_history", given=given, allowed=allowed, remedy="a smaller data.min_history")
-    edges = {"train": (first_window, windows - 2), "validation": (windows - 2, windows - 1), "test": (windows - 1, windows)}
+    test, validation = windows - held_out, windows - 2 * held_out
+    edges = {"train": (first_window, validation), "validation": (validation, test), "test": (test, windows)}
     begin = (0, *store.window_ends)
     splits = {name: SampleSplit(store, rule, rows, begin[a], begin[b] - begin[a]) for name, (a, b) in edges.items()}
     if empty := [name for name, split in splits.items() if not split.rows]:
         remedy = "a smaller data.min_history, or more users"
         raise UserError(f"the {empty[0]} split is empty", where="data", given=f"{meta['samples']:,} samples in all", remedy=remedy)
-    fingerprint = digest([identity, asdict(rule), first_window])
+    fingerprint = digest([identity, asdict(rule), *cut])
     mean, folder = _measured(splits["train"], rows, fingerprint, cache)
     features = features_of(rows, mean)
     samples = min(MEASURED_SAMPLES, splits["train"].rows)
@@ -238,7 +244,7 @@ class TooLargeSplit:
         )
 
 
-def _by_formula(law: Law, rule: HistoryRule, min_history: int, identity: dict) -> OpenDataSet:
+def _by_formula(law: Law, rule: HistoryRule, min_history: int, held_out: int, identity: dict) -> OpenDataSet:
     """What is known of a law without a single event."""
     lengths, weights = law.history_lengths(min_history, rule.max_history, rule.scan)
     if not weights.sum():
@@ -246,12 +252,13 @@ def _by_formula(law: Law, rule: HistoryRule, min_history: int, identity: dict) -
     mean = float(np.average(lengths, weights=weights))
     spread = float(np.average((lengths - mean) ** 2, weights=weights) ** 0.5)
     samples = int(np.maximum(law.counts - min_history, 0).sum())
-    note = f"by law: {law.users:,} users, about {samples:,} samples, histories of {mean:,.0f} events on average, standard deviation {spread:,.0f}"
-    split: Callable[[float], TooLargeSplit] = lambda share: TooLargeSplit(max(1, int(samples * share)))  # noqa: E731
+    splits = {"train": max(1, DAYS - 2 * held_out), "validation": held_out, "test": held_out}
+    lengths_note = f"histories of {mean:,.0f} events on average, standard deviation {spread:,.0f}"
+    note = f"by law: {law.users:,} users, about {samples:,} samples, {lengths_note}"
     return OpenDataSet(
         features_of(law.rows, mean),
         0,
-        {"train": split(1 - 2 / 300), "validation": split(1 / 300), "test": split(1 / 300)},
+        {name: TooLargeSplit(max(1, int(samples * days / DAYS))) for name, days in splits.items()},
         law.access(mean),
         digest(["yambda_law", identity, asdict(rule)]),
         (note,),

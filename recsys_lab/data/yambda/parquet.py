@@ -97,7 +97,9 @@ def _scan(path: Path, columns: tuple[str, ...]) -> pl.LazyFrame:
     try:
         schema = pl.read_parquet_schema(path)
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise UserError("no Parquet file", where=path, given=str(error).splitlines()[0][:100], allowed="Yambda as it is published") from None
+        raise UserError(
+            "no Parquet file", where=path, given=str(error).splitlines()[0][:100], allowed="Yambda as it is published"
+        ) from None
     for name in columns:
         if name not in schema:
             given = ", ".join(schema)

@@ -41,7 +41,8 @@ ROWS = {
     "user_x_is_organic": 2_000_000,
     "user_x_artist_x_hour": 40_000_000,
 }
-FULL: dict[str, Any] = {k: v for k, v in OmegaConf.to_container(OmegaConf.load(CONF / "dlrm_v4.yaml")).items() if k != "_target_"}  # type: ignore[union-attr]
+_YAML: dict[str, Any] = OmegaConf.to_container(OmegaConf.load(CONF / "dlrm_v4.yaml"))  # type: ignore[assignment]
+FULL: dict[str, Any] = {key: value for key, value in _YAML.items() if key not in ("_target_", "defaults")}
 SMALL: dict[str, Any] = FULL | {
     "embedding_dim": 8,
     "max_length": 40,

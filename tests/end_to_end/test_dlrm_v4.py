@@ -1,0 +1,68 @@
+"""A small DLRMv4 on events by law, under every sharder that holds sequences, on two hosts of two ranks: as one process trains it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.lines import line, result
+
+#: Few events, and nothing that depends on which samples a rank has: no dropout, and attention divided by the cap.
+WORDS = (
+    "experiment=dlrm_v4/small",
+    "mode=train",
+    "model.divisor=max_length",
+    "model.input_dropout=0.0",
+    "model.dropout=0.0",
+    "data.users=300",
+    "data.max_history=30",
+    "trainer.max_steps=12",
+    "trainer.measure_steps=4",
+    "trainer.evaluate_train_rows=0",
+    "trainer.evaluate_every_epochs=0",
+    "trainer.device=cpu",
+    "logger=none",
+    "data.batch_size=64",
+)
+SHARDERS = {
+    "row_wise": ("sharder=torchrec_row_wise",),
+    "planned": ("sharder=torchrec",),
+    "column_wise": ("sharder=torchrec", "sharder.planner.sharding_types=[column_wise]", "sharder.planner.column_shards=2"),
+    "tiers": ("sharder=flexshard_3tier", "cluster=a100x32", "simulate.batch_size=64"),
+}
+
+
+def trained(folder: Path, cache: Path, ranks: int, *words: str) -> dict[str, Any]:
+    where = (f"launcher.hosts={ranks}", f"launcher.ranks_per_host={ranks}", f"hydra.run.dir={folder}")
+    done = line(*WORDS, *words, *where, cache=cache)
+    assert done.code == 0, done.err
+    return result(folder)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, Any]:
+    return trained(tmp_path_factory.mktemp("alone") / "run", cache, 1)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("way", SHARDERS)
+def test_it_trains_sharded_as_alone(tmp_path: Path, cache: Path, alone: dict[str, Any], way: str) -> None:
+    sharded = trained(tmp_path / "run", cache, 2, *SHARDERS[way])
+    for split in ("validation", "test"):
+        ours, theirs = sharded["quality"][split], alone["quality"][split]
+        assert ours["examples"] == theirs["examples"]
+        assert ours["log_loss"] == pytest.approx(theirs["log_loss"], rel=2e-4) and ours["auc"] == pytest.approx(theirs["auc"], abs=2e-3)
+    assert sharded["measured"]["world_size"] == 4
+    plan = json.loads((tmp_path / "run" / "plan.json").read_text())
+    assert len(plan["tables"]) == 11
+
+
+@pytest.mark.long
+@pytest.mark.timeout(200)
+def test_towers_say_that_they_hold_no_sequences(tmp_path: Path, cache: Path) -> None:
+    done = line(*WORDS, "sharder=dmt", f"hydra.run.dir={tmp_path / 'run'}", cache=cache)
+    assert done.code == 2 and "sequences" in done.err and done.err.count("\n") == 1

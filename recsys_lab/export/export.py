@@ -89,6 +89,11 @@ def export_run(folder: Path, out: Path, tables: str = "fp32", onnx: bool = False
 def _write(run: TrainedRun, folder: Path, out: Path, format: str, onnx: bool) -> Exported:
     dense_width = dense_width_of(run.vocabulary) if run.vocabulary is not None else run.experiment.open_data().dense_features
     model = run.dense_arch(dense_width)
+    if model.reads_events:
+        remedy = "score with it by mode=predict start_from=RUN"
+        raise UserError(
+            "times and actions of histories cannot be exported", where="model", given=run.record.choices["model"], remedy=remedy
+        )
     read = features_read(model, run.plan.tables)
     inputs = raw_inputs(run.vocabulary, read, dense_width)
     if model.objective == "next_item" and inputs.history is None:

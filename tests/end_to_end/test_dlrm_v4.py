@@ -43,8 +43,13 @@ def trained(folder: Path, cache: Path, ranks: int, *words: str) -> dict[str, Any
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, Any]:
-    return trained(tmp_path_factory.mktemp("alone") / "run", cache, 1)
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("alone") / "run"
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path, cache: Path) -> dict[str, Any]:
+    return trained(folder, cache, 1)
 
 
 @pytest.mark.long
@@ -59,6 +64,17 @@ def test_it_trains_sharded_as_alone(tmp_path: Path, cache: Path, alone: dict[str
     assert sharded["measured"]["world_size"] == 4
     plan = json.loads((tmp_path / "run" / "plan.json").read_text())
     assert len(plan["tables"]) == 11
+
+
+@pytest.mark.long
+@pytest.mark.timeout(200)
+def test_it_is_judged_by_day_and_not_exported(tmp_path: Path, cache: Path, folder: Path, alone: dict[str, Any]) -> None:
+    words = ("mode=evaluate", f"start_from={folder}", "evaluate.by=window", "evaluate.min_rows=1", f"hydra.run.dir={tmp_path / 'again'}")
+    done = line(*words, cache=cache)
+    assert done.code == 0, done.err
+    assert result(tmp_path / "again")["quality"]["test"] == alone["quality"]["test"] and "window" in done.out
+    refused = line("export", str(folder), "--out", str(tmp_path / "out"), cache=cache, program=("-m", "recsys_lab"))
+    assert refused.code == 2 and "times and actions of histories cannot be exported" in refused.err and not (tmp_path / "out").exists()
 
 
 @pytest.mark.long

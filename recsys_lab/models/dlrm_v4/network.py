@@ -39,6 +39,8 @@ TURN = 2 * 3.14
 class DLRMV4Network(ClickModel):
     """The figure."""
 
+    reads_events = True
+
     def __init__(self, inputs: ModelInputs, options: DLRMV4):
         super().__init__()
         tables, dense_width, device = inputs.checked(options.rows, options.lengths, options.dense_features)

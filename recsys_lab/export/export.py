@@ -91,9 +91,7 @@ def _write(run: TrainedRun, folder: Path, out: Path, format: str, onnx: bool) ->
     model = run.dense_arch(dense_width)
     if model.reads_events:
         remedy = "score with it by mode=predict start_from=RUN"
-        raise UserError(
-            "times and actions of histories cannot be exported", where="model", given=type(model).__name__, remedy=remedy
-        )
+        raise UserError("times and actions of histories cannot be exported", where="model", given=type(model).__name__, remedy=remedy)
     read = features_read(model, run.plan.tables)
     inputs = raw_inputs(run.vocabulary, read, dense_width)
     if model.objective == "next_item" and inputs.history is None:

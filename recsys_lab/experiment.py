@@ -261,6 +261,8 @@ class Experiment:
 
         Raises UserError.
         """
+        if self.starts_ranks and (empty := [split for split, rows in data.splits.items() if not rows.rows]):
+            raise UserError(f"the {empty[0]} split is empty", where="data", given="; ".join(data.notes), remedy="or mode=plan")
         look_ups = sum(feature.mean_length for feature in data.features)
         if self.trains and self.data.batch_size * look_ups > MOST_IDS:
             given = f"{self.data.batch_size:,} samples of {look_ups:,.0f} ids"

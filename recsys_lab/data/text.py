@@ -24,7 +24,7 @@ OnBadLine = Literal["fail", "skip"]
 _UNIT = "\x1f"  # Polars and csv take one character: it stands for two colons
 _MOST_NAMES_SHOWN = 8
 TO_UTF8 = "mend the line; or convert the file, where all of it is Latin-1: iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW"
-_SHOWN = {"\t": "tabs", "::": "two colons", ",": "commas", " ": "blanks", ";": "semicolons", "|": "bars"}
+_SHOWN = {"\t": "tabs", "::": "two colons", ",": "commas", " ": "blanks", ";": "semicolons", "|": "bars", "\x01": "\\x01"}
 csv.field_size_limit(LONGEST_LINE_BYTES)
 
 
@@ -58,6 +58,7 @@ class TextFormat:
         header: the first line that there must be.
         quoted: a field in quotes may hold separators and line ends.
         extra_empty: a row may have more fields than `names`, if they are empty.
+        before: lines before the header or the first row, which are none.
         checks: what a good row holds.
     """
 
@@ -66,6 +67,7 @@ class TextFormat:
     header: str | None = None
     quoted: bool = False
     extra_empty: bool = False
+    before: int = 0
     checks: tuple[Check, ...] = ()
 
     @property
@@ -113,10 +115,13 @@ def read_text(
     """
     line_number = 1
     for block in blocks(path, block_bytes, reading.done, text_format.quoted):
-        if line_number == 1 and text_format.header is not None:
-            first, block = block.split(b"\n", 1)
-            _check_header(first, text_format.header, path)
-            line_number = 2
+        if line_number == 1:
+            *before, block = block.split(b"\n", text_format.before)
+            line_number += len(before)
+            if text_format.header is not None:
+                first, block = block.split(b"\n", 1)
+                _check_header(first, text_format.header, path, line_number)
+                line_number += 1
         lines = block.count(b"\n")
         frame, bad = parse(block, text_format)
         if bad:
@@ -292,9 +297,9 @@ def _checked(
     return frame.filter(~is_bad), bad
 
 
-def _check_header(line: bytes, header: str, path: Path) -> None:
+def _check_header(line: bytes, header: str, path: Path, number: int) -> None:
     if wrong := no_text(line):
-        raise UserError("not UTF-8 text", where=f"{path}:1", given=wrong, allowed=header)
+        raise UserError("not UTF-8 text", where=f"{path}:{number}", given=wrong, allowed=header)
     given = line.decode("utf-8").rstrip("\r")
     if given != header:
-        raise UserError("wrong header", where=f"{path}:1", given=shorten(given, 120), allowed=header)
+        raise UserError("wrong header", where=f"{path}:{number}", given=shorten(given, 120), allowed=header)

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recsys_lab.data.interactions import open_interactions
-from recsys_lab.data.interactions.format import ITEM, OTHER, RATING, TIME, USER, Layout, events_of, fields_of, sniff, text_format
+from recsys_lab.data.interactions.format import ITEM, OTHER, RATING, TIME, USER, Layout, events_of, sniff, text_format
+from recsys_lab.data.separators import fields_of
 from recsys_lab.data.text import parse
 from recsys_lab.errors import UserError
 from tests.data.helpers import interactions_options, write

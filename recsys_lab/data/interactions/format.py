@@ -5,7 +5,6 @@ Which of the two, the separator and the columns are read from the first lines, o
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -17,17 +16,23 @@ import polars as pl
 from recsys_lab.data.interactions.guess import (
     ELSE,
     ITEM,
+    MISSING,
     OTHER,
     RATING,
     TIME,
     USER,
     bare_columns,
+    looks_like_header,
+    pasted,
+    proposed,
     refuse_contradicted,
     refuse_log_as_sequences,
+    refuse_odd_times,
+    said_header,
 )
 from recsys_lab.data.interactions.times import KINDS as TIMES
 from recsys_lab.data.interactions.times import NUMBERS, kind_of_times
-from recsys_lab.data.table.header import SEPARATORS
+from recsys_lab.data.separators import QUOTABLE, fields_of, lines_before, refuse_json, separator_of
 from recsys_lab.data.text import Check, TextFormat, first_lines
 from recsys_lab.errors import UserError
 
@@ -36,11 +41,13 @@ COLUMNS = (USER, ITEM, RATING, TIME, OTHER)
 #: By column, names in lower case without signs. Those of a later set count where a column has none of an earlier one.
 _NAMES: dict[str, tuple[set[str], ...]] = {
     USER: (
-        {"user", "userid", "uid", "username", "visitorid", "customerid", "reviewerid", "memberid"},
+        {"user", "userid", "uid", "username", "visitorid", "customerid", "reviewerid", "memberid", "clientid", "accountid", "profileid"},
         {"session", "sessionid"},
     ),
     ITEM: (
-        {"item", "itemid", "movieid", "productid", "asin", "isbn", "articleid", "businessid", "trackid", "songid", "videoid", "newsid"},
+        {"item", "itemid", "movieid", "productid", "asin", "isbn", "articleid", "businessid", "trackid", "songid", "videoid", "newsid"}
+        | {"parentasin", "artistid", "venueid", "locationid", "poiid", "placeid", "gameid", "appid", "bookid", "recipeid", "animeid"}
+        | {"goodsid", "skuid", "sku", "adid", "storyid", "postid", "courseid", "showid", "contentid", "listingid"},
     ),
     RATING: ({"rating", "ratings", "score", "stars"},),
     TIME: (
@@ -53,7 +60,6 @@ _NUMBER = r"^-?[0-9]{1,18}(\.[0-9]{1,18})?$"
 _ID = r"^[^ \t\r]([^\r]*[^ \t\r])?$"
 _ROUNDED = r"^-?[0-9](\.[0-9]+)?[eE]\+[0-9]{2,3}$"  # an id above 2^53 that was stored as a float
 _BLANKS = " \t"
-_MISSING = {"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "\\N"}
 _LOOK_LINES = 1000
 _MOST = 0.9  # of the lines looked at are as they should be: the others may be bad ones
 
@@ -69,6 +75,7 @@ class Layout:
     guessed: str = ""
     times: str = NUMBERS  # how times are written: a key of `times.KINDS`
     quoted: bool = False  # a field may stand in quotes, as in `data=table`
+    before: tuple[str, ...] = ()  # lines before the header or the first row
 
     @property
     def has_times(self) -> bool:
@@ -78,43 +85,55 @@ class Layout:
 def sniff(path: Path, kind: str | None, columns: Sequence[str] | None) -> Layout:
     """The layout of `path` from its first lines; `kind` and `columns` where they were given. Raises UserError where it is not clear."""
     check_given(kind, columns)
-    lines = [line for line in first_lines(path, _LOOK_LINES) if line.strip()]
-    if not lines:
+    stored = first_lines(path, _LOOK_LINES)
+    if not any(line.strip() for line in stored):
         raise UserError("the file is empty", where=path, allowed="a line an interaction, or a line a user")
-    separator = _separator(lines[0].strip())
+    skipped, named = lines_before(stored, path)
+    lines = [line for line in stored[skipped:] if line.strip()]
+    refuse_json(lines[0], path, "user_id", "item_id", "timestamp")
+    separator = named or separator_of(lines, None if columns is None else len(columns))
+    layout = _told(lines, separator, kind, columns, path)
+    return replace(layout, before=tuple(stored[:skipped]), quoted=layout.kind == "log" and layout.separator in QUOTABLE)
+
+
+def _told(lines: list[str], separator: str, kind: str | None, columns: Sequence[str] | None, path: Path) -> Layout:
+    """`sniff` of lines that are rows, but for a header."""
     split = [fields_of(line, separator, kind != "sequences") for line in lines]
-    first = split[0]
-    if kind != "sequences" and (_is_header(first) or columns is not None and _is_other_header(split, columns)):
-        rows = [row for row in split[1:] if len(row) == len(first)]
-        return _as_log(
-            _named(first, rows, separator, lines[0], path) if columns is None else Layout("log", separator, lines[0], tuple(columns)), rows
-        )
-    if columns is not None:
-        return _as_log(Layout("log", separator, None, tuple(columns)), split)
-    usual, seen = Counter(len(fields) for fields in split).most_common(1)[0]
-    rows = [fields for fields in split if len(fields) == usual]
-    if kind == "sequences" or kind is None and not (usual in (2, 3, 4) and seen >= _MOST * len(lines)):
-        if kind is None and seen >= _MOST * len(lines) > 1:
-            refuse_log_as_sequences(rows, path)
+    first, rows = split[0], [row for row in split[1:] if len(row) == len(split[0])]
+    if kind == "sequences":
         return Layout("sequences", separator, None, ())
+    if columns is not None:
+        has_header = _is_header(first) or len(first) == len(columns) and looks_like_header(first, rows)
+        guessed = said_header(first) if has_header and not _is_header(first) else ""
+        return _with_times(
+            Layout("log", separator, lines[0] if has_header else None, tuple(columns), guessed), rows if has_header else split, path
+        )
+    if _is_header(first):
+        return _with_times(_named(first, rows, separator, lines[0], path), rows, path)
+    usual, seen = Counter(len(fields) for fields in split).most_common(1)[0]
+    is_log = usual in (2, 3, 4) and seen >= _MOST * len(lines)
+    if seen >= _MOST * len(lines) and rows and looks_like_header(first, rows):
+        raise UserError(
+            "the first line looks like a header, whose names are not known",
+            where=f"{path}:1",
+            given=", ".join(first),
+            allowed="a user and an item column, such as user_id, item_id and timestamp",
+            remedy=f"say what each field is: '{pasted(proposed(rows))}'",
+        )
+    if kind is None and not is_log:
+        refuse_log_as_sequences(split, seen >= _MOST * len(lines), path)
+        return Layout("sequences", separator, None, ())
+    rows = [fields for fields in split if len(fields) == usual]
     columns = bare_columns(rows, path)
-    return _as_log(Layout("log", separator, None, columns, f"fields without names are taken for {', '.join(columns)} ({ELSE})"), rows)
+    guessed = f"fields without names are taken for {', '.join(columns)} ({ELSE})"
+    return _with_times(Layout("log", separator, None, columns, guessed), rows, path)
 
 
-def _separator(line: str) -> str:
-    """What stands between the fields of `line`: of several signs that a table may have, the one that makes most fields."""
-    for separator in ("\t", "::"):
-        if separator in line:
-            return separator
-    best = max((",", ";", "|"), key=lambda sign: len(fields_of(line, sign, True)))
-    return best if best in line else " "
-
-
-def _as_log(layout: Layout, rows: Sequence[Sequence[str]]) -> Layout:
-    """`layout` with quotes where `data=table` has them, and with how its times are written."""
-    layout = replace(layout, quoted=layout.separator in SEPARATORS)
+def _with_times(layout: Layout, rows: Sequence[Sequence[str]], path: Path) -> Layout:
+    """`layout` with how its times are written. UserError where they would not sort."""
     if not layout.has_times:
         return layout
+    refuse_odd_times(layout.columns, rows, path)
     place = layout.columns.index(TIME)
     return replace(layout, times=kind_of_times([row[place] for row in rows if len(row) > place]) or NUMBERS)
 
@@ -136,13 +155,6 @@ def check_given(kind: str | None, columns: Sequence[str] | None) -> None:
         raise UserError("user and item are needed, each column once", where="data.columns", given=list(columns), allowed=", ".join(COLUMNS))
 
 
-def fields_of(line: str, separator: str, quoted: bool = False) -> list[str]:
-    """A line's fields. Of blanks any number separates. `quoted`: a field may stand in quotes, but for blanks and two colons."""
-    if quoted and separator in SEPARATORS and '"' in line:
-        return next(csv.reader([line], delimiter=separator), [])
-    return re.split(" +", line.strip(" ")) if separator == " " else line.split(separator)
-
-
 def _names_in(first: list[str]) -> list[str]:
     """Those of a header's fields in lower case, less signs and the types that RecBole's carry (`user_id:token`)."""
     plain = [field.strip(_BLANKS + "\"'") for field in first]
@@ -153,15 +165,6 @@ def _names_in(first: list[str]) -> list[str]:
 def _is_header(first: list[str]) -> bool:
     """Whether all fields carry a type, or one is called as users or items are."""
     return all(_TYPED.fullmatch(field) for field in first) or not set().union(*_NAMES[USER], *_NAMES[ITEM]).isdisjoint(_names_in(first))
-
-
-def _is_other_header(split: list[list[str]], columns: Sequence[str]) -> bool:
-    """Whether the first line alone has no time where `columns` has times."""
-    if TIME not in columns or len(split[0]) != len(columns):
-        return False
-    place = columns.index(TIME)
-    values = [row[place] for row in split[1:] if len(row) > place]
-    return kind_of_times(values) is not None and kind_of_times([split[0][place]]) is None
 
 
 def _named(first: list[str], rows: list[list[str]], separator: str, header: str, path: Path) -> Layout:
@@ -185,13 +188,14 @@ def _named(first: list[str], rows: list[list[str]], separator: str, header: str,
             places = sorted(places, key=lambda i: -len({(row[user], row[i]) for row in rows}))
         if places:
             columns[places[0]] = column
-    refuse_contradicted(tuple(columns), shown, rows, path)
+    timed = {place for place, name in enumerate(names) if name in _NAMES[TIME][0]}
+    refuse_contradicted(tuple(columns), shown, rows, path, timed=timed)
     taken = ", ".join(f"{column}: {shown[columns.index(column)]}" for column in COLUMNS[:-1] if column in columns)
     return Layout("log", separator, header, tuple(columns), f"taken for {taken} ({ELSE})")
 
 
 def _is_missing(values: Sequence[str]) -> bool:
-    return bool(values) and _MISSING.issuperset(values)
+    return bool(values) and MISSING.issuperset(values)
 
 
 def text_format(layout: Layout) -> TextFormat:
@@ -203,7 +207,7 @@ def text_format(layout: Layout) -> TextFormat:
             Check("line", ids.list.len() > 1, "a user without an item", shown),
             Check("line", ids.list.eval(pl.element().str.contains(_ID)).list.all(), "an id is empty, or has blanks around it", shown),
         )
-        return TextFormat(("line",), None, checks=fields)
+        return TextFormat(("line",), None, before=len(layout.before), checks=fields)
     names = _column_names(layout)
     checks = []
     for name, column in zip(names, layout.columns):
@@ -218,7 +222,7 @@ def text_format(layout: Layout) -> TextFormat:
         elif column == RATING:
             allowed = "digits, with a point or without"
             checks.append(Check(name, pl.col(name).str.contains(_NUMBER), "the rating is not a number", allowed))
-    return TextFormat(names, layout.separator, header=layout.header, quoted=layout.quoted, checks=tuple(checks))
+    return TextFormat(names, layout.separator, header=layout.header, quoted=layout.quoted, before=len(layout.before), checks=tuple(checks))
 
 
 def events_of(frame: pl.DataFrame, layout: Layout) -> pl.DataFrame:

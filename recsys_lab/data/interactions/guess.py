@@ -3,37 +3,98 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from recsys_lab.data.interactions.times import are_fractions, are_instants, kind_of_times
+from recsys_lab.data.interactions.times import (
+    CALENDAR,
+    are_clocks,
+    are_dates,
+    are_days,
+    are_fractions,
+    are_instants,
+    are_numbers,
+    are_years_last,
+    kind_of_times,
+)
 from recsys_lab.errors import UserError
 
 USER, ITEM, RATING, TIME, OTHER = ("user", "item", "rating", "time", "other")
 ELSE = "else: data.columns"
+MISSING = {"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "\\N"}
+_WRITE = "write them so"
+_FEWEST_TO_TELL = 5  # rows beside which a line without digits is a header
 _WHOLE_SECONDS = re.compile(r"[0-9]{9,13}(\.[0-9]+)?")  # from 1973 on, in seconds or milliseconds
 _MOST = 0.9
 
 
 def bare_columns(rows: Sequence[Sequence[str]], path: Path) -> tuple[str, ...]:
     """What each field is in a log without a header. `rows` have equally many. UserError where the values do not say it."""
-    fields = [list(field) for field in zip(*rows)]
-    dates = [place for place, values in enumerate(fields) if kind_of_times(values) == "iso"]
-    if len(fields) not in (2, 3, 4) or len(dates) > 1 or len(dates) == len(fields) - 1:
-        raise unclear(fields, path)
+    whole = [list(field) for field in zip(*rows)]
+    known = [place for place, values in enumerate(whole) if not MISSING.issuperset(values)]
+    fields = [whole[place] for place in known]
+    dates = [place for place, values in enumerate(fields) if kind_of_times(values) in CALENDAR]
+    times = dates or [place for place in range(2, len(fields)) if _are_times(fields[place])]
+    if len(fields) not in (2, 3, 4) or len(times) > 1 or dates and len(fields) == 2:
+        raise unclear(whole, path)
     columns: tuple[str, ...] = (USER, ITEM, RATING, TIME)[: len(fields)]
-    if dates and dates[0] != len(fields) - 1 or len(fields) == 3 and _are_times(fields[2]):
-        columns = _with_time_at(dates[0] if dates else 2, len(fields))
-    refuse_contradicted(columns, [f"field {place}" for place in range(1, len(fields) + 1)], rows, path, bare=True)
+    if times and times != [3]:
+        columns = _with_time_at(times[0], len(fields))
+    elif len(fields) == 4 and not times and not _is_clock(fields[3], fields[2]):
+        raise unclear(whole, path)
+    of_place = dict(zip(known, columns))
+    columns = tuple(of_place.get(place, OTHER) for place in range(len(whole)))
+    refuse_contradicted(columns, [f"field {place}" for place in range(1, len(whole) + 1)], rows, path, bare=True)
     return columns
 
 
+def _is_clock(values: Sequence[str], ratings: Sequence[str]) -> bool:
+    """Whether `values` may be times of a clock of its own: numbers, of which there are more than ratings."""
+    return kind_of_times(values) is not None and len(set(values)) > len(set(ratings))
+
+
+def looks_like_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether the first line has words where the rows have numbers or times; of ids with letters, whether it alone has no digits."""
+    if not rows or any(cell in MISSING for cell in first):
+        return False
+    fields = [list(field) for field in zip(*rows)]
+    told = [kind_of_times(values) is not None or are_numbers(values) for values in fields]
+    if any(told):
+        return all(kind_of_times([cell]) is None and not are_numbers([cell]) for cell, is_told in zip(first, told) if is_told)
+    digits = [sum(any(sign.isdigit() for sign in cell) for cell in values) >= _MOST * len(values) for values in fields]
+    return (
+        len(rows) >= _FEWEST_TO_TELL and any(digits) and not any(sign.isdigit() for cell, has in zip(first, digits) if has for sign in cell)
+    )
+
+
+def said_header(first: Sequence[str]) -> str:
+    return f"the first line is taken for a header: {', '.join(first)}"
+
+
+def proposed(rows: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """What the fields may be: the first that are no time, number with a fraction or constant are user and item."""
+    fields = [list(field) for field in zip(*rows)]
+    time = next((place for place, values in enumerate(fields) if kind_of_times(values) in CALENDAR), None)
+    if time is None:
+        time = next((place for place in reversed(range(len(fields))) if _are_times(fields[place])), None)
+    ids = [place for place, values in enumerate(fields) if place != time and not are_fractions(values) and len(set(values)) > 1]
+    ids = [*ids, *(place for place in range(len(fields)) if place != time and place not in ids)][:2]
+    names = dict(zip(sorted(ids), (USER, ITEM))) | ({} if time is None else {time: TIME})
+    return tuple(names.get(place, OTHER) for place in range(len(fields)))
+
+
 def refuse_contradicted(
-    columns: tuple[str, ...], names: Sequence[str], rows: Sequence[Sequence[str]], path: Path, bare: bool = False
+    columns: tuple[str, ...],
+    names: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    path: Path,
+    *,
+    bare: bool = False,
+    timed: Collection[int] = (),
 ) -> None:
     """UserError where a user or an item is a time or a price, or where a field of no name that says so holds the times.
 
-    `names` are those of the fields, for messages. `bare`: no header has named them.
+    `names` are those of the fields, for messages. `bare`: no header has named them. `timed`: fields whose name says that they are times.
     """
     fields = [list(field) for field in zip(*rows)]
     if not fields:
@@ -41,22 +102,51 @@ def refuse_contradicted(
     others = TIME in columns and _are_times(fields[columns.index(TIME)])
     for place, column in enumerate(columns):
         if column in (USER, ITEM):
-            is_time = kind_of_times(fields[place]) == "iso" or bare and not others and are_instants(fields[place])
+            is_time = are_dates(fields[place]) or bare and not others and are_instants(fields[place])
             if is_time or are_fractions(fields[place]):
                 right = _with_time_at(place, len(columns)) if is_time else without(columns, place)
                 raise _contradicted(
                     f"the {column} would be a {'time' if is_time else 'price'}", names[place], fields[place], columns, right, path
                 )
-        elif column == OTHER and TIME not in columns and are_instants(fields[place]):
-            right = tuple(TIME if other == place else old for other, old in enumerate(columns))
-            raise _contradicted("no column has the name of a time, but one holds times", names[place], fields[place], columns, right, path)
+        elif column == OTHER and not others and place not in timed and (are_dates(fields[place]) or are_instants(fields[place])):
+            right = tuple(TIME if other == place else OTHER if old == TIME else old for other, old in enumerate(columns))
+            what = (
+                "another column than the time holds times" if TIME in columns else "no column has the name of a time, but one holds times"
+            )
+            raise _contradicted(f"{what} holds times", names[place], fields[place], columns, right, path)
 
 
-def refuse_log_as_sequences(rows: Sequence[Sequence[str]], path: Path) -> None:
-    """UserError where lines of equally many fields are a log that would be read as sequences: a user's id on several, or times."""
+def refuse_odd_times(columns: tuple[str, ...], rows: Sequence[Sequence[str]], path: Path) -> None:
+    """UserError where the times would not sort: days before years in one number, or a date whose clock stands in another field."""
     fields = [list(field) for field in zip(*rows)]
-    if len(set(fields[0])) < len(rows) or any(kind_of_times(values) == "iso" for values in fields):
-        raise unclear(fields, path)
+    if not fields or len(fields) != len(columns):
+        return
+    place = columns.index(TIME)
+    shown = f"{fields[place][0]} in field {place + 1}"
+    if are_years_last(fields[place]):
+        allowed = "20170814, or 2017-08-14"
+        raise UserError("times with the year last: as numbers they do not sort", where=path, given=shown, allowed=allowed, remedy=_WRITE)
+    clocks = [other for other, column in enumerate(columns) if column in (OTHER, RATING) and are_clocks(fields[other])]
+    if clocks and are_days(fields[place]):
+        given, allowed = f"{shown}, {fields[clocks[0]][0]} in field {clocks[0] + 1}", "both in one: 2017-08-14T10:51:09"
+        raise UserError("the clock stands in a field of its own", where=path, given=given, allowed=allowed, remedy=_WRITE)
+
+
+def refuse_log_as_sequences(rows: Sequence[Sequence[str]], even: bool, path: Path) -> None:
+    """UserError where lines are a log that would be read as sequences: a user's id on several, or times. `even`: of equally many fields."""
+    users = len({row[0] for row in rows})
+    if even and len(rows) > 1:
+        fields = [list(field) for field in zip(*(row for row in rows if len(row) == len(rows[0])))]
+        if users < len(rows) or any(kind_of_times(values) in CALENDAR for values in fields):
+            raise unclear(fields, path)
+    elif users < _MOST * len(rows):
+        raise UserError(
+            "lines of unequally many fields, of which several begin alike",
+            where=path,
+            given=f"{len(rows):,} lines that begin in {users:,} ways",
+            allowed="a line an interaction with equally many fields, or a line a user",
+            remedy="put a field with a separator in quotes; or data.format=sequences for a line a user",
+        )
 
 
 def unclear(fields: Sequence[Sequence[str]], path: Path) -> UserError:
@@ -65,8 +155,7 @@ def unclear(fields: Sequence[Sequence[str]], path: Path) -> UserError:
         "the first lines do not say what the fields of this log are",
         where=f"{path}:1",
         given=f"{len(fields)} fields",
-        remedy=f"say what each is: '{pasted([USER, ITEM, OTHER, TIME, *[OTHER] * len(fields)][: max(len(fields), 2)])}'; "
-        "or data.format=sequences for a line a user",
+        remedy=f"say what each is, such as '{pasted(proposed(list(zip(*fields))))}'; or data.format=sequences for a line a user",
     )
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 from annotated_types import Interval
 from pydantic import Strict
 
@@ -75,8 +76,7 @@ def open_interactions(
     folder, meta = prepared_histories(path, layout, on_bad_line, side, cache_folder(cache))
     inputs = Inputs(Histories.load(folder, meta), max_length, time)
     train: NextItems | Clicks = (NextItems if objective == "next_item" else Clicks)(inputs, passes, seed_of_negatives)
-    _refuse_empty("train", train.rows, path, meta)
-    held_out = _held_out(inputs, seed_of_negatives, path, meta)
+    held_out = _held_out(inputs, seed_of_negatives)
     evaluated: Callable[[Inputs, HeldOut], Split] = HistoriesBefore if objective == "next_item" else HeldOutClicks
     features = _features(train, meta, time, pooling)
     data = OpenDataSet(
@@ -85,18 +85,19 @@ def open_interactions(
         {"train": train} | {name: evaluated(inputs, samples) for name, samples in held_out.items()},
         AccessStatistics({}),
         digest(["interactions", meta["fingerprint"], objective, seed_of_negatives, max_length, passes, [vars(f) for f in features]]),
-        tuple(meta["notes"]),
+        (*meta["notes"], *_of_empty_splits(train.rows, held_out)),
         held_out=held_out,
         keep=partial(keep, folder, meta, max_length),
         item_names=partial(items_of, folder),
         own_rows=digest(["interactions", meta["fingerprint"]]),
     )
-    return _measured(data, passes, cache_folder(cache))
+    return _measured(data, passes, cache_folder(cache)) if train.rows else _counted(data, inputs.histories)
 
 
 def _features(train: NextItems | Clicks, meta: dict, time: bool, pooling: str) -> tuple[Feature, ...]:
     """The columns of the splits' rows, in their order."""
-    length, items, categories = train.mean_length, meta["items"] + 1, meta["categories"] + 1
+    items, categories = meta["items"] + 1, meta["categories"] + 1
+    length = train.mean_length if train.rows else meta["interactions"] / meta["users"]
     both = (("positive", length), ("negative", length)) if isinstance(train, NextItems) else (("candidate", 1.0),)
     features = [Feature(name, items, mean, pooling, "item") for name, mean in (("item", length), *both)]
     if meta["categories"]:
@@ -108,19 +109,34 @@ def _features(train: NextItems | Clicks, meta: dict, time: bool, pooling: str) -
     return tuple(features)
 
 
-def _refuse_empty(split: str, rows: int, path: Path, meta: dict) -> None:
-    """UserError where a split has no rows, with what was read."""
-    if rows == 0:
-        allowed = f"users with {FEWEST_TO_HOLD_OUT} interactions or more, in train one more, and an item that they never had"
-        raise UserError(f"the {split} split is empty", where=path, given="; ".join(meta["notes"]), allowed=allowed)
+def _of_empty_splits(train_rows: int, held_out: dict[str, HeldOut]) -> list[str]:
+    """A note, or none: which splits have no rows, so that a model can be planned and not trained."""
+    rows = {"train": train_rows} | {split: samples.rows for split, samples in held_out.items()}
+    if not (empty := [split for split, count in rows.items() if count == 0]):
+        return []
+    need = f"users with {FEWEST_TO_HOLD_OUT} interactions or more, in train one more, and an item that they never had"
+    return [f"too few interactions to train on: nothing is in {', '.join(empty)}, which need {need}"]
 
 
-def _held_out(inputs: Inputs, seed: int, path: Path, meta: dict) -> dict[str, HeldOut]:
+def _held_out(inputs: Inputs, seed: int) -> dict[str, HeldOut]:
     """The users with a validation and a test item, and with an item left that they never had."""
     users = inputs.histories.held_out()
     users = users[inputs.histories.unseen.count(users) > 0]
-    _refuse_empty("validation", len(users), path, meta)
     return {name: HeldOut(inputs, users, back, seed) for name, back in HELD_OUT.items()}
+
+
+def _counted(data: OpenDataSet, histories: Histories) -> OpenDataSet:
+    """`data` without a train split, with how often each row is in the histories."""
+    values = {"item": histories.ids}
+    if histories.gaps is not None:
+        values["time"] = histories.gaps
+    if histories.categories is not None:
+        values["category"] = histories.categories[histories.ids]
+    rows_of = {f.table_name: f.rows for f in data.features}
+    counts = {table: np.bincount(values[table], minlength=rows) for table, rows in rows_of.items()}
+    detail = f"{len(histories.ids):,} interactions, none of them in train"
+    access = {table: measured_access(table, count, histories.users, detail) for table, count in counts.items()}
+    return replace(data, access=AccessStatistics(access), row_counts=lambda: list(counts.values()))
 
 
 def _measured(data: OpenDataSet, passes: int, cache: Path) -> OpenDataSet:

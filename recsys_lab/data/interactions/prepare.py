@@ -14,6 +14,7 @@ from recsys_lab.data.interactions.guess import ITEM, OTHER, TIME, pasted, withou
 from recsys_lab.data.interactions.histories import FEWEST_TO_HOLD_OUT, Histories, histories_of
 from recsys_lab.data.interactions.side import by_number, categories_of
 from recsys_lab.data.interactions.times import KINDS as TIMES
+from recsys_lab.data.separators import said_before
 from recsys_lab.data.sources import source_identity
 from recsys_lab.data.text import Reading, read_text
 from recsys_lab.errors import UserError
@@ -26,7 +27,11 @@ _FEWEST_TO_JUDGE_ITEMS = 7
 
 def prepared_histories(path: Path, layout: Layout, on_bad_line: str, category: Path | None, cache: Path) -> tuple[Path, dict]:
     """The folder of the histories in `path`, and its meta data. Raises UserError for a bad file."""
-    options = {"kind": "interactions", "layout": vars(layout) | {"columns": list(layout.columns)}, "on_bad_line": on_bad_line}
+    options = {
+        "kind": "interactions",
+        "layout": vars(layout) | {"columns": list(layout.columns), "before": list(layout.before)},
+        "on_bad_line": on_bad_line,
+    }
     sources = [source_identity(path), *([source_identity(category)] if category else [])]
 
     def prepare(folder: Path) -> dict:
@@ -121,6 +126,7 @@ def _notes(histories: Histories, layout: Layout, ties_drawn: int) -> list[str]:
     """What the user should know."""
     kind = "a line a user" if layout.kind == "sequences" else f"a line an interaction: {', '.join(layout.columns)}"
     notes = [f"{histories.users:,} users, {histories.items:,} items, {len(histories.ids):,} interactions ({kind})"]
+    notes += said_before(layout.before)
     if layout.guessed:
         notes.append(layout.guessed)
     if histories.gaps is None:

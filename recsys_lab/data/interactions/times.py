@@ -11,11 +11,19 @@ NUMBERS = "numbers"
 _MOST = 0.9  # of the values looked at: the others may be bad ones
 _NUMBER = r"^-?[0-9]{1,19}(\.[0-9]{0,18})?([eE]\+?[0-9]{1,2})?$"
 _BASIC = r"^([0-9]{4})([0-9]{2})([0-9]{2})[Tt]([0-9]{2})([0-9]{2})"  # 20190507T0816
+_SLASHES = r"^([0-9]{4})/([0-9]{2})/([0-9]{2})"
 _ISO = (
     r"^(?P<day>(?:1[7-9]|2[01])[0-9]{2}-[0-9]{2}-[0-9]{2})"
     r"(?:[Tt ](?P<minute>[0-9]{2}:[0-9]{2})(?::?(?P<second>[0-9]{2})(?:[.,](?P<fraction>[0-9]{1,9}))?)?"
     r" ?(?:[Zz]|UTC|GMT|(?P<sign>[+-])(?P<hours>[0-9]{2})(?::?(?P<minutes>[0-9]{2}))?)?)?$"
 )
+_DAY = r"[0-9]{1,4}[-./][0-9]{1,2}[-./][0-9]{1,4}"
+_CLOCK = r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?( ?[AaPp][Mm])?"
+_DATE_LIKE = rf"^{_DAY}([Tt ,]|$)|^[A-Z][a-z]{{2}},? [A-Z0-9].* {_CLOCK}|^{_CLOCK}$"
+_YEAR_LAST = (
+    r"^(0?[1-9]|[12][0-9]|3[01])(0[1-9]|1[0-2])(19[89]|20[0-4])[0-9]$|^(0?[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])(19[89]|20[0-4])[0-9]$"
+)
+_WORDS = "%a %b %d %H:%M:%S %z %Y"
 _EARLIEST, _LATEST = 3e8, 2.2e9  # 1979 and 2039, in seconds since 1970
 
 
@@ -39,7 +47,8 @@ def _nanoseconds(words: pl.Expr) -> pl.Expr:
 
 def _iso(words: pl.Expr) -> pl.Expr:
     """int64: nanoseconds since 1970. Without an offset a time is UTC."""
-    parts = words.str.replace(_BASIC, "$1-$2-${3}T$4:$5").str.extract_groups(_ISO).struct
+    dashes = words.str.replace(_BASIC, "$1-$2-${3}T$4:$5").str.replace(_SLASHES, "$1-$2-$3")
+    parts = dashes.str.extract_groups(_ISO).struct
     clock = pl.concat_str(parts.field("day"), pl.lit("T"), parts.field("minute").fill_null("00:00"))
     seconds = clock.str.to_datetime("%Y-%m-%dT%H:%M", strict=False).dt.epoch("s") + parts.field("second").cast(pl.Int64).fill_null(0)
     hours, minutes = (parts.field(name).cast(pl.Int64).fill_null(0) for name in ("hours", "minutes"))
@@ -48,11 +57,20 @@ def _iso(words: pl.Expr) -> pl.Expr:
     return ((seconds - offset) * 10**9 + fraction).alias("time")
 
 
+def _in_words(words: pl.Expr) -> pl.Expr:
+    return words.str.to_datetime(_WORDS, strict=False, time_zone="UTC", time_unit="us").dt.epoch("ns").alias("time")
+
+
 KINDS = {
     "iso": Times(_iso, 10**9, "ISO 8601 as in the first lines", "2019-05-07, or 2019-05-07T08:16:07.123+02:00"),
+    "words": Times(_in_words, 10**9, "a date as in the first lines", "Tue Apr 03 18:00:09 +0000 2012"),
     "nanoseconds": Times(_nanoseconds, 10**9, "nanoseconds since 1970 as in the first lines", "18 or 19 digits"),
     NUMBERS: Times(_numbers, 1, "a number", "digits, a point and an exponent or none; in every line, ISO 8601 (2019-05-07T08:16:07Z)"),
 }
+
+
+#: Those that are nothing but times.
+CALENDAR = ("iso", "words")
 
 
 def kind_of_times(values: Sequence[str]) -> str | None:
@@ -64,7 +82,30 @@ def are_instants(values: Sequence[str]) -> bool:
     """Whether nearly all of `values` are ISO 8601, or numbers that are seconds from 1979 to 2039, or milli-, micro- or nanoseconds."""
     numbers = _numbers(pl.col(""))
     epochs = [numbers.is_between(_EARLIEST * unit, _LATEST * unit) for unit in (1, 10**3, 10**6, 10**9)]
-    return kind_of_times(values) == "iso" or any(_share(epoch, values) >= _MOST for epoch in epochs)
+    return kind_of_times(values) in CALENDAR or any(_share(epoch, values) >= _MOST for epoch in epochs)
+
+
+def are_dates(values: Sequence[str]) -> bool:
+    """Whether nearly all of `values` are written as dates or clocks are, in whichever form."""
+    return kind_of_times(values) in CALENDAR or _share(pl.col("").str.contains(_DATE_LIKE), values) >= _MOST
+
+
+def are_days(values: Sequence[str]) -> bool:
+    """Whether they are dates without a clock."""
+    return _share(pl.col("").str.contains(rf"^{_DAY}$|^(19|20)[0-9]{{6}}$"), values) >= _MOST
+
+
+def are_clocks(values: Sequence[str]) -> bool:
+    return _share(pl.col("").str.contains(rf"^{_CLOCK}$"), values) >= _MOST
+
+
+def are_years_last(values: Sequence[str]) -> bool:
+    """Whether they are dates in digits with the year at their end: as numbers these do not sort."""
+    return _share(pl.col("").str.contains(_YEAR_LAST), values) >= _MOST
+
+
+def are_numbers(values: Sequence[str]) -> bool:
+    return _share(_numbers(pl.col("")).is_not_null(), values) >= _MOST
 
 
 def are_fractions(values: Sequence[str]) -> bool:

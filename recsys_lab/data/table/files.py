@@ -138,6 +138,12 @@ def first_rows(source: Source, rows: int) -> pl.DataFrame:
     return frame.with_columns(pl.lit(value).alias(key) for key, value in part.keys if key not in frame.columns)
 
 
+def said_before(source: Source) -> list[str]:
+    """A note, or none, of lines before the header of a table's first file."""
+    path = source.parts[0].path
+    return [] if _is_parquet(path) else header.said_before_rows(path)
+
+
 def as_parquet(source: Source, columns: Sequence[str], folder: Path) -> list[tuple[Path, list[Path]]]:
     """The rows of `source`, every column of `columns` as text, in Parquet files of `folder`: of each part, its own and those made of it.
 

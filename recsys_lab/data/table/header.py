@@ -10,15 +10,14 @@ from pathlib import Path
 
 import polars as pl
 
+from recsys_lab.data.separators import QUOTABLE, fields_of, lines_before, refuse_json, said_before, separator_of
 from recsys_lab.data.text import Reading, TextFormat, first_lines, read_text, shorten
 from recsys_lab.errors import UserError
 
 NO_HEADER = "if its first line is a row, name the columns: data.columns=[...]"
-SEPARATORS = (",", "\t", ";", "|", "\x01")
 #: Of a thousand rows that are wide.
 _LOOK_BYTES = 1 << 20
-#: Taken where none of the others stands in the first line.
-_RARE_SEPARATORS = ("::", " ")
+_LOOK_LINES = 100
 
 
 def table_format(path: Path, names: Sequence[str] | None = None) -> TextFormat:
@@ -26,28 +25,36 @@ def table_format(path: Path, names: Sequence[str] | None = None) -> TextFormat:
 
     UserError for an empty file, for names that no column can have, and for another number of names than the first row has fields.
     """
-    first = next(iter(first_lines(path, 1)), None)
-    if first is None:
+    stored = first_lines(path, _LOOK_LINES)
+    if not stored:
         raise UserError("the file is empty", where=path, allowed="a header and a row or more")
-    separator = max(SEPARATORS, key=first.count)
-    if separator not in first:
-        separator = next((rare for rare in _RARE_SEPARATORS if rare in first.strip()), separator)
-    fields = _fields(first, separator, path)
+    skipped, named = lines_before(stored, path)
+    lines = [line for line in stored[skipped:] if line.strip()] or [""]
+    refuse_json(lines[0], path, "label")
+    separator, at = named or separator_of(lines, None if names is None else len(names)), f"{path}:{skipped + 1}"
+    separator = separator if separator != " " or " " in lines[0].strip() else ","
+    fields, quoted = _fields(lines[0], separator, at), separator in QUOTABLE
     if names is None:
-        return TextFormat(checked_names(fields, f"{path}:1"), separator, first, quoted=len(separator) == 1 and separator != " ")
+        return TextFormat(checked_names(fields, at), separator, lines[0], quoted=quoted, before=skipped)
     if len(names) != len(fields):
-        given, allowed = f"{len(names)} names", f"{len(fields)}, one for each field of its first line: {shorten(first)}"
+        given, allowed = f"{len(names)} names", f"{len(fields)}, one for each field of its first line: {shorten(lines[0])}"
         raise UserError("not a name a column", where="data.columns", given=given, allowed=allowed)
-    return TextFormat(checked_names(names, "data.columns"), separator, quoted=len(separator) == 1 and separator != " ")
+    return TextFormat(checked_names(names, "data.columns"), separator, quoted=quoted, before=skipped)
 
 
-def _fields(line: str, separator: str, path: Path) -> list[str]:
-    if separator in _RARE_SEPARATORS:
-        return [field.strip(' \t"') for field in (line.split() if separator == " " else line.split(separator))]
+def said_before_rows(path: Path) -> list[str]:
+    """A note, or none, of the lines before the header of a table as text."""
+    stored = first_lines(path, _LOOK_LINES)
+    return said_before(stored[: lines_before(stored, path)[0]])
+
+
+def _fields(line: str, separator: str, where: str) -> list[str]:
+    if separator not in QUOTABLE:
+        return [field.strip(' \t"') for field in fields_of(line, separator)]
     try:
         return [field.strip(" \t") for field in next(csv.reader([line], delimiter=separator, strict=True), [])]
     except csv.Error as error:
-        raise UserError(f"not a header ({error})", where=f"{path}:1", given=shorten(line), remedy="mend its quotes") from None
+        raise UserError(f"not a header ({error})", where=where, given=shorten(line), remedy="mend its quotes") from None
 
 
 def first_rows(path: Path, rows: int, names: Sequence[str] | None = None) -> pl.DataFrame:

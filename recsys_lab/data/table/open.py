@@ -215,17 +215,19 @@ def _notes(
     if dense is None or categorical is None:
         numbers = ", ".join(table.dense) or "none"
         notes.append(f"taken for numbers: {numbers}; for categories: {', '.join(table.categorical)} (else: data.dense, data.categorical)")
+    notes += files.said_before(sources["train"])
     if table.counts:
         notes.append(f"whole numbers, most of them small and some large, so their logarithm is read: {', '.join(table.counts)}")
     if table.lists:
         named = ", ".join(name for name, _ in table.lists)
         notes.append(f"several values a row, whose vectors are {'summed' if table.pooling == 'sum' else 'averaged'}: {named}")
     if unlabelled is not None:
-        notes.append(f"{unlabelled}: it is for predictions and passed over ({TO_PREDICT})")
+        train = f"train: {sources['train'].name} (else: data.splits.train=FILE)"
+        notes.append(f"{unlabelled}: it is for predictions and passed over ({TO_PREDICT}); {train}")
     if len(sources["train"].parts) > 1:
         parts = [part.path.relative_to(sources["train"].path) for part in sources["train"].parts]
         notes.append(f"{len(parts)} files are one table: {parts[0]} to {parts[-1]} (else: data.file=FILE)")
-    if set(sources) == {"train"} | ({"test"} if unlabelled else set()) and not table.split_column:
+    if set(sources) - ({"test"} if unlabelled else set()) == {"train"} and not table.split_column:
         held_out = f"{table.validation_share:.0%} validation, {table.test_share:.0%} test, {table.held_out} rows"
         notes.append(f"held out of {sources['train'].name}: {held_out}")
     return notes

@@ -1,0 +1,92 @@
+"""What the first lines of a text file say: what stands before its rows, and what separates their fields."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from recsys_lab.data.text import shorten
+from recsys_lab.errors import UserError
+
+#: Between fields that may stand in quotes.
+QUOTABLE = (",", "\t", ";", "|", "\x01")
+#: Where these fit, no other sign is what separates.
+_CERTAIN = ("\t", "\x01", "::")
+_COMMENTS = ("#", "%")
+_SEP = re.compile(r"\"?sep=(.)\"?\s*", re.IGNORECASE)
+_MOST = 0.9  # of the lines looked at are as they should be: the others may be bad ones
+
+
+def lines_before(lines: Sequence[str], path: Path) -> tuple[int, str | None]:
+    """How many of the first `lines` of `path` are no rows: blank ones, comments, Excel's `sep=;`. And the separator that this names.
+
+    UserError where a comment may be the header.
+    """
+    if sum(line.startswith(_COMMENTS) for line in lines) > (1 - _MOST) * len(lines) + 5:
+        return 0, None  # ids begin so
+    separator = None
+    for number, line in enumerate(lines):
+        if named := _SEP.fullmatch(line):
+            separator = named[1]
+        elif line.startswith(_COMMENTS):
+            _refuse_header(line, number, lines[number + 1 :], path)
+        elif line.strip():
+            return number, separator
+    return 0, None
+
+
+def _refuse_header(comment: str, number: int, after: Sequence[str], path: Path) -> None:
+    """UserError where `comment` has as many fields as the row after it."""
+    row = next((line for line in after if line.strip() and not line.startswith(_COMMENTS)), "")
+    separator = separator_of([row])
+    fields = len(fields_of(row, separator))
+    if separator != " " and fields > 1 and len(fields_of(comment, separator)) == fields:
+        remedy = f"take {comment[0]} out where it is one, or the whole line: tail -n +{number + 2} FILE > NEW"
+        raise UserError("a comment that may be the header", where=f"{path}:{number + 1}", given=shorten(comment), remedy=remedy)
+
+
+def refuse_json(line: str, path: Path, *columns: str) -> None:
+    """UserError where a file has JSON's objects, one a line. `columns`: examples of those that a CSV of it needs."""
+    if re.match(r"\s*(\{|\[\s*\{)", line):
+        named = ", ".join(repr(column) for column in (*columns, "..."))
+        write = f"polars.read_ndjson('FILE').select([{named}]).write_csv('NEW.csv')"
+        raise UserError(
+            "JSON, where fields are read", where=f"{path}:1", given=shorten(line), remedy=f"write it as CSV, in Python: {write}"
+        )
+
+
+def said_before(lines: Sequence[str]) -> list[str]:
+    """A note, or none, of the lines before a table's or a log's first one."""
+    if not (said := [shorten(line) for line in lines if line.strip()]):
+        return []
+    return [f"passed over before the first row: {', '.join(said)}"]
+
+
+def separator_of(lines: Sequence[str], fields: int | None = None) -> str:
+    """What separates the fields of `lines`: of the signs that make equally many in nearly all of them, the one that makes most.
+
+    `fields`: how many there are, where that is known. Blanks separate where nothing else does.
+    """
+    sizes = {sign: [_pieces(line, sign) for line in lines] for sign in (*QUOTABLE, "::", " ") if sign in lines[0].strip(" ")}
+    even = {sign: of[0] for sign, of in sizes.items() if of[0] > 1 and of.count(of[0]) >= _MOST * len(of)}
+    known = {sign: count for sign, count in even.items() if count == fields} or even
+    certain = [sign for sign in _CERTAIN if sign in (known or sizes)]
+    others = {sign: count for sign, count in (known or {sign: of[0] for sign, of in sizes.items()}).items() if sign != " "}
+    return next(iter(certain), None) or max(others, key=lambda sign: others[sign], default=" ")
+
+
+def _pieces(line: str, separator: str) -> int:
+    """How many fields `separator` makes of `line`."""
+    if separator == " ":
+        return len(line.split())
+    outside = re.sub(r'"[^"]*"', "", line) if separator in QUOTABLE and '"' in line else line
+    return outside.count(separator) + 1
+
+
+def fields_of(line: str, separator: str, quoted: bool = False) -> list[str]:
+    """A line's fields. Of blanks any number separates. `quoted`: a field may stand in quotes, but for blanks and two colons."""
+    if quoted and separator in QUOTABLE and '"' in line:
+        return next(csv.reader([line], delimiter=separator), [])
+    return re.split(" +", line.strip(" ")) if separator == " " else line.split(separator)

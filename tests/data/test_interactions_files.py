@@ -180,7 +180,6 @@ def test_a_bad_line_is_named_or_skipped(tmp_path: Path, name: str, bad: str) -> 
     [
         ([], {}, "the file is empty"),
         (["1 1", "1 1", "1 1"], {}, "nothing to choose from"),
-        (["1 1", "1 2", "2 1"], {}, "train split is empty"),
         (FILES["blanks.txt"], {"file": "none.txt"}, "data.file: no such file"),
         (FILES["blanks.txt"], {"category": "none.json"}, "data.category: no such file"),
         (FILES["blanks.txt"], {"format": "table"}, "data.format: no such choice"),

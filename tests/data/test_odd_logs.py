@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recsys_lab.data.interactions.format import sniff
 from tests.data.helpers import write
 from tests.data.test_interactions_files import EVENTS, MIXED, ROWS, TIMED, histories, opened, refused
 
@@ -126,12 +125,6 @@ def test_equal_times_in_no_order_of_items_keep_that_of_the_file(tmp_path: Path) 
     found = opened(tmp_path).held_out["test"].inputs.histories
     written = [int(line.split(",")[1]) for line in path.read_text().splitlines()[1:]]
     assert np.array_equal(np.unique(written, return_inverse=True)[1] + 1, found.ids)
-
-
-def test_a_refusal_of_an_empty_split_says_what_was_read(tmp_path: Path) -> None:
-    write(tmp_path / "log.dat", [f"{u},2014-04-07T10:0{n}:00Z,{i},0" for u in (1, 2) for n, i in enumerate((501, 502, 503))])
-    assert "2 users, 3 items, 6 interactions" in refused(opened, tmp_path)
-    assert sniff(tmp_path / "log.dat", None, None).times == "iso"
 
 
 def test_an_id_that_a_float_has_rounded_is_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -195,18 +196,52 @@ def test_a_table_that_is_sorted_by_its_label_is_told_to_hold_out_random_rows(tmp
 @pytest.mark.parametrize(
     ("cells", "said"),
     [
-        (["5,690", "2,660"], "take the comma out where 5,690 is 5690, write a point where it is 5.690"),
-        (["5,690", "2,66"], "write a point for the comma"),
-        (["5.690,00", "2.660,00"], "take the points out, and write a point for the comma"),
-        (["5,690.25", "2,660.00"], "take the commas out"),
-        (["$5.69", "$2.66"], r"take \$ out of the column"),
-        (["5.69%", "2.66%"], "take % out of the column"),
+        (["5,690", "2,660"], """'data.decimal={price: "."}' where 5,690 is 5690, 'data.decimal={price: ","}' where it is 5.690"""),
+        (["5,690", "2,66"], """say what stands before the fraction: 'data.decimal={price: ","}'"""),
+        (["5.690,00", "2.660,00"], """say what stands before the fraction: 'data.decimal={price: ","}'"""),
+        (["5,690.25", "2,660.00"], """say what stands before the fraction: 'data.decimal={price: "."}'"""),
+        (["$5.69", "$2.66"], """say what stands before the fraction: 'data.decimal={price: "."}'"""),
+        (["5.69%", "2.66%"], """say what stands before the fraction: 'data.decimal={price: "."}'"""),
     ],
 )
 def test_a_number_that_is_written_out_has_a_remedy_that_is_right(tmp_path: Path, cells: list[str], said: str) -> None:
     write(tmp_path / "a.csv", labelled(user=["u"] * ROWS, price=[cells[i % 2] for i in range(ROWS)]))
-    with pytest.raises(UserError, match=f"row 1: price is not a number; given .*; {said}$"):
+    with pytest.raises(UserError, match=f"row 1: price is not a number; given .*; {re.escape(said)}$"):
         opened(tmp_path, dense=["price"], categorical=["user"])
+
+
+@pytest.mark.parametrize(
+    ("cells", "decimal", "values"),
+    [
+        (["5,690", "12"], ".", [5690, 12]),
+        (["5,690", "12"], ",", [5.69, 12]),
+        (["1.205.690,50 €", "-2,6 €"], ",", [1205690.5, -2.6]),
+        (["$5,690.50", "-$.5"], ".", [5690.5, -0.5]),
+        (["5.69%", " 12 %"], ".", [5.69, 12]),
+        (["1'205'690.50", "7 000"], ".", [1205690.5, 7000]),
+        (["EUR 5.690,5", "12 USD"], ",", [5690.5, 12]),
+        (["1e3", "1.5"], ".", [1000, 1.5]),
+    ],
+)
+def test_numbers_that_are_written_out_are_read_by_one_key(tmp_path: Path, cells: list[str], decimal: str, values: list[float]) -> None:
+    write(tmp_path / "a.csv", labelled(user=["u", "v"] * (ROWS // 2), price=[cells[i % 2] for i in range(ROWS)]))
+    data = opened(tmp_path, decimal={"price": decimal}, dense_scale="none")
+    assert data.splits["train"].read(np.arange(4)).dense[:, 0].tolist() == pytest.approx(values * 2)
+
+
+@pytest.mark.parametrize(
+    ("cell", "decimal", "said"),
+    [
+        ("5.6.90", ".", "row 1: price is not a number; given '5.6.90'"),
+        ("5,69", ".", "row 1: price is not a number; given '5,69'"),
+        ("$", ".", "row 1: price is not a number"),
+        ("5.69", ";", "data.decimal.price: no sign before a fraction"),
+    ],
+)
+def test_a_number_of_another_form_is_refused(tmp_path: Path, cell: str, decimal: str, said: str) -> None:
+    write(tmp_path / "a.csv", labelled(user=["u"] * ROWS, price=[cell] * ROWS))
+    with pytest.raises(UserError, match=said):
+        opened(tmp_path, decimal={"price": decimal})
 
 
 @pytest.mark.parametrize("form", ["{},{:03d}", "{}.{:03d},00", "${}.{}", "{}.{}%", "{}.{} €"])

@@ -290,9 +290,9 @@ def test_a_table_of_numbers_alone_is_told_how_to_name_a_category(tmp_path: Path)
 
 def test_the_remedy_is_a_key_that_can_be_given() -> None:
     found = {"ids": ["row id", "key"], "dates": ["hour"]}
-    assert notes(found, {}, (), ["old"])[0].endswith("""; without them: 'data.drop=[old,"row id",key]'""")
-    assert notes(found, {}, ["row id", "key"], [])[0].endswith("; without them: take them out of data.dense and data.categorical")
-    assert "without" not in notes({"dates": ["hour"]}, {}, (), [])[0] and notes({}, {}, (), []) == []
+    assert notes(found, {}, {}, (), ["old"])[0].endswith("""; without them: 'data.drop=[old,"row id",key]'""")
+    assert notes(found, {}, {}, ["row id", "key"], [])[0].endswith("; without them: take them out of data.dense and data.categorical")
+    assert "without" not in notes({"dates": ["hour"]}, {}, {}, (), [])[0] and notes({}, {}, {}, (), []) == []
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_the_names_of_a_parquet_are_checked_as_a_header_is(tmp_path: Path, name:
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
-def test_ids_that_floats_have_rounded_are_noticed(tmp_path: Path, suffix: str) -> None:
+def test_ids_that_floats_have_rounded_are_refused_or_noticed_where_they_are_named(tmp_path: Path, suffix: str) -> None:
     exact = [2**53 + n % 40 for n in range(200)]
     clicks = [n // 2 % 2 for n in range(200)]
     for name, ids, noticed in (("exact", exact, False), ("small", [float(n % 40) for n in range(200)], False), ("rounded", exact, True)):
@@ -327,5 +327,9 @@ def test_ids_that_floats_have_rounded_are_noticed(tmp_path: Path, suffix: str) -
         column = pl.Series(ids).cast(pl.Float64) if noticed else pl.Series(ids)
         frame = pl.DataFrame({"click": clicks, "ad": column, "site": [n % 3 for n in range(200)]})
         frame.write_csv(folder / "a.csv") if suffix == "csv" else frame.write_parquet(folder / "a.parquet")
-        said = " ".join(open_table(**options(folder, label="click", split_column=None)).notes)
+        own = options(folder, label="click", split_column=None)
+        if noticed:
+            with pytest.raises(UserError, match=r"ids above 2\^53 are floats.*in column ad; .*'data.drop=\[ad\]'"):
+                open_table(**own)
+        said = " ".join(open_table(**own | {"categorical": ["ad", "site"]}).notes)
         assert ("ad has ids above 2^53 in floats" in said) == noticed, said

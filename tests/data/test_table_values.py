@@ -148,8 +148,9 @@ def test_blanks_around_the_names_of_columns_are_no_part_of_them(tmp_path: Path) 
 
 def test_decimal_commas_are_noticed_and_refused_as_numbers(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("label;user;price\n" + "".join(f"{i % 2};u{i % 5};{i % 7},{i % 3}\n" for i in range(40)))
-    assert opened(tmp_path).notes[-1] == "check these columns: price looks like numbers with a decimal comma, write them with a point"
-    with pytest.raises(UserError, match=r"row 1: price is not a number; given '0,0'; write a point for the comma"):
+    key = """'data.decimal={price: ","}'"""
+    assert opened(tmp_path).notes[-1] == f"check these columns: price looks like numbers with a decimal comma; as numbers: {key}"
+    with pytest.raises(UserError, match=f"row 1: price is not a number; given '0,0'; say what stands before the fraction: {key}"):
         opened(tmp_path, dense=["price"])
 
 

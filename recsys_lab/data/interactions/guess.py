@@ -23,6 +23,7 @@ USER, ITEM, RATING, TIME, OTHER = ("user", "item", "rating", "time", "other")
 ELSE = "else: data.columns"
 MISSING = {"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "\\N"}
 _WRITE = "write them so"
+_FEWEST_TO_JUDGE = 20  # lines of which several of one user are no sequences
 _FEWEST_TO_TELL = 5  # rows beside which a line without digits is a header
 _WHOLE_SECONDS = re.compile(r"[0-9]{9,13}(\.[0-9]+)?")  # from 1973 on, in seconds or milliseconds
 _MOST = 0.9
@@ -139,7 +140,7 @@ def refuse_log_as_sequences(rows: Sequence[Sequence[str]], even: bool, path: Pat
         fields = [list(field) for field in zip(*(row for row in rows if len(row) == len(rows[0])))]
         if users < len(rows) or any(kind_of_times(values) in CALENDAR for values in fields):
             raise unclear(fields, path)
-    elif users < _MOST * len(rows):
+    elif users < _MOST * len(rows) and len(rows) >= _FEWEST_TO_JUDGE:
         raise UserError(
             "lines of unequally many fields, of which several begin alike",
             where=path,

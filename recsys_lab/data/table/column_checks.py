@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from recsys_lab.base.files import pasted_list
+from recsys_lab.data.table import encode
 from recsys_lab.data.table.encode import DECIMAL_COMMA, JSON, THREE_DIGITS, WRITTEN_OUT, bags
 
 #: A date, as 2014-10-21, 20141021 or 21.10.2014, also with a time, or with its hour as YYMMDDHH or YYYYMMDDHH; minutes may follow.
@@ -35,8 +36,6 @@ _LEAST_HELD_OUT, _HARDLY = 10, 0.02
 _LEAST_ROWS = 10
 #: A float of 1e15 or more, without a fraction, as programs write it.
 _GREAT_FLOAT = r"^-?(?:\d{16,}\.0*|\d(?:\.\d+)?[eE]\+?(?:1[5-9]|[2-9]\d|\d{3}))$"
-#: From here on a float is no longer every whole number.
-_MOST_EXACT = 2.0**53
 #: What is reported of a column of each kind and of several, and whether a model is better off without them.
 _REPORTS = {
     "label": ("equals the label", "equal the label", True),
@@ -49,19 +48,15 @@ _REPORTS = {
         "have hardly a value in validation or test that train has, check that they are written alike",
         False,
     ),
-    "commas": (
-        "looks like numbers with a decimal comma, write them with a point",
-        "look like numbers with a decimal comma, write them with a point",
-        False,
-    ),
+    "commas": ("looks like numbers with a decimal comma", "look like numbers with a decimal comma", False),
     "thousands": (
-        "looks like numbers with a comma before three digits, take it out where 5,690 is 5690 and write a point where it is 5.69",
-        "look like numbers with a comma before three digits, take it out where 5,690 is 5690 and write a point where it is 5.69",
+        'looks like numbers with a comma before three digits (say "," where 5,690 is 5.69)',
+        'look like numbers with a comma before three digits (say "," where 5,690 is 5.69)',
         False,
     ),
     "written_out": (
-        "looks like numbers with signs of money, shares or thousands, write 5690.5 for 5.690,50 or $5,690.50",
-        "look like numbers with signs of money, shares or thousands, write 5690.5 for 5.690,50 or $5,690.50",
+        "looks like numbers with signs of money, shares or thousands",
+        "look like numbers with signs of money, shares or thousands",
         False,
     ),
     "mixed": (
@@ -89,6 +84,7 @@ class ColumnChecks:
 
     columns: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in _REPORTS})
     separators: dict[str, str] = field(default_factory=dict)
+    decimals: dict[str, str] = field(default_factory=dict)
 
     def look(self, name: str, column: pl.Series, labels: np.ndarray, *, number: bool = False) -> None:
         """Takes note of the column `name`, as text, of all rows. `number`: it is read as one, so its values may all differ."""
@@ -98,11 +94,13 @@ class ColumnChecks:
             self.columns[kind].append(name)
         if kind == "lists":
             self.separators[name] = list_separator(column.replace("", None).drop_nulls()) or ""
+        if kind in ("commas", "thousands", "written_out"):
+            self.decimals[name] = encode.decimal_of(column.replace("", None).drop_nulls())
 
     def look_for_rounded(self, name: str, cells: pl.Series) -> None:
         """Takes note of the column `name`, as text, if it has whole numbers above 2^53 that a float has rounded."""
         great = cells.filter(cells.str.contains(_GREAT_FLOAT)).cast(pl.Float64, strict=False)
-        if (great.abs() >= _MOST_EXACT).any():
+        if (great.abs() >= encode.MOST_EXACT).any():
             self.columns["rounded"].append(name)
 
     def compare(self, name: str, column: pl.Series, split: np.ndarray) -> None:
@@ -128,14 +126,8 @@ def _kind(cells: pl.Series, labels: np.ndarray, number: bool, dates: str) -> str
         return None
     if len(values) >= _LEAST_DATES and values.str.contains(dates).all():
         return "dates"
-    if len(values) >= _LEAST_DATES and values.str.contains(DECIMAL_COMMA).all():
-        return "thousands" if values.str.contains(THREE_DIGITS).all() else "commas"
-    if (
-        len(values) >= _LEAST_DATES
-        and values.str.contains(f"{WRITTEN_OUT}|^-?[\\d.,]*\\d$").all()
-        and values.str.contains(WRITTEN_OUT).any()
-    ):
-        return "written_out"
+    if len(values) >= _LEAST_DATES and (written := _written(values)) is not None:
+        return written
     if _is_mixed(values):
         return "mixed"
     if list_separator(known) is not None:
@@ -143,6 +135,15 @@ def _kind(cells: pl.Series, labels: np.ndarray, number: bool, dates: str) -> str
     if len(values) == len(cells):
         return "ids"
     return "nearly_ids" if len(values) >= _NEARLY * len(known) and 2 * len(known) >= len(cells) and len(values) > 2 else None
+
+
+def _written(values: pl.Series) -> str | None:
+    """How distinct values are numbers that are written out for people; None: they are none, or plain ones."""
+    commas = values.filter(values.str.contains(",", literal=True))
+    if values.str.contains(f"{DECIMAL_COMMA}|{THREE_DIGITS}|^-?\\d+$").all() and len(commas):
+        return "thousands" if commas.str.contains(THREE_DIGITS).all() else "commas"
+    is_written = values.str.contains(f"{WRITTEN_OUT}|^-?[\\d.,]*\\d$").all() and values.str.contains(WRITTEN_OUT).any()
+    return "written_out" if is_written else None
 
 
 def list_separator(known: pl.Series) -> str | None:
@@ -180,9 +181,14 @@ def _tells(cells: pl.Series, labels: np.ndarray) -> str | None:
     return "leaks" if (missing == (labels == 0)).all() or (missing == (labels == 1)).all() else None
 
 
-def notes(columns: Mapping[str, Sequence[str]], separators: Mapping[str, str], named: Collection[str], dropped: Sequence[str]) -> list[str]:
+def notes(
+    columns: Mapping[str, Sequence[str]],
+    separators: Mapping[str, str],
+    decimals: Mapping[str, str],
+    named: Collection[str],
+    dropped: Sequence[str],
+) -> list[str]:
     """One line, or none, of what the checks found, by kind. `named`: columns that the config names, which `data.drop` cannot have."""
-    lists = ", ".join(f'{name}: "{separator}"' for name, separator in separators.items())
     reports = [f"{', '.join(own)} {_REPORTS[kind][len(own) > 1]}" for kind, own in columns.items() if own]
     if not reports:
         return []
@@ -191,5 +197,6 @@ def notes(columns: Mapping[str, Sequence[str]], separators: Mapping[str, str], n
     remedies = [pasted_list("data.drop", [*dropped, *unnamed])] if unnamed else []
     remedies += ["take them out of data.dense and data.categorical"] if len(unnamed) < len(useless) else []
     without = f"; without them: {', '.join(remedies)}" if remedies else ""
-    as_lists = f"; as lists: {shlex.quote(f'data.lists={{{lists}}}')}" if lists else ""
-    return [f"check these columns: {'; '.join(reports)}{without}{as_lists}"]
+    as_lists = f"; as lists: {shlex.quote(f'data.lists={encode.as_pairs(separators)}')}" if separators else ""
+    as_numbers = f"; as numbers: {shlex.quote(f'data.decimal={encode.as_pairs(decimals)}')}" if decimals else ""
+    return [f"check these columns: {'; '.join(reports)}{without}{as_lists}{as_numbers}"]

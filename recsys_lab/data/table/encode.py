@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import polars as pl
@@ -18,6 +18,8 @@ SCALES = ("standard", "log", "none")
 GREATEST = float(np.finfo(np.float32).max)
 #: Of what a model reads: products of four such numbers still fit into 32 bits.
 FARTHEST = 1e9
+#: From here on a float is no longer every whole number.
+MOST_EXACT = 2.0**53
 #: 3,5 for 3.5.
 DECIMAL_COMMA = r"^-?\d*,\d+$"
 #: 5,690 for 5690, or for 5.69: where every cell is so, nobody can tell.
@@ -31,6 +33,8 @@ LIST_SEPARATOR = "\x1f"
 #: Says of a column of lists that its cells are JSON.
 JSON = "json"
 POOLINGS = ("sum", "mean")
+#: What may stand before a fraction.
+DECIMALS = (".", ",")
 MISSING, RARE = 0, 1  # rows of every vocabulary's table; hashed tables have the first alone
 _TRUTHS = {"1": 1, "0": 0, "1.0": 1, "0.0": 0, "true": 1, "false": 0}
 _SPELLED = {"True": "true", "TRUE": "true", "False": "false", "FALSE": "false"}
@@ -88,14 +92,16 @@ def splits(column: pl.Series, where: Where) -> np.ndarray:
 
 
 def numbers(
-    column: pl.Series, where: Where, train: np.ndarray, scale: str, known: tuple[float, float] | None = None
+    column: pl.Series, where: Where, train: np.ndarray, scale: str, known: tuple[float, float] | None = None, decimal: str = ""
 ) -> tuple[np.ndarray, tuple[float, float]]:
     """float32 [N], and the mean and spread of train. A missing one is the mean. `known`: both, where they were found before.
+
+    `decimal`: what stands before the fraction of numbers that are written out for people; empty: they are plain.
 
     `scale` standard: mean 0 and variance 1 in train. log: the same of the logarithm of 1 + |x|, with x's sign. none: unchanged.
     """
     cells = column.str.strip_chars().replace(["", "NaN", "nan"], None)
-    parsed = cells.cast(pl.Float64, strict=False)
+    parsed = (plain(cells, decimal) if decimal else cells).cast(pl.Float64, strict=False)
     size = parsed.fill_null(0.0).abs()
     for bad, what, remedy in (
         ((parsed.is_null() | size.is_nan()) & cells.is_not_null(), "is not a number", "or name it in data.categorical"),
@@ -103,7 +109,7 @@ def numbers(
     ):
         if bad.any():
             row = int(bad.arg_max() or 0)
-            remedy = _as_written(cells, cells[row] or "") or remedy
+            remedy = remedy if decimal else _as_written(cells, cells[row] or "") or remedy
             raise UserError(f"{column.name} {what}", where=where(row), given=shorten(str(column[row])), remedy=remedy)
     values = parsed.fill_null(np.nan).to_numpy().astype(np.float64)
     if scale == "log":
@@ -121,20 +127,43 @@ def numbers(
     return scaled.astype(np.float32), (mean, spread)
 
 
+def plain(cells: pl.Series, decimal: str) -> pl.Series:
+    """Numbers that are written out for people, `$5,690.50`, as programs write them; other words as they are.
+
+    `decimal` stands before a fraction, the other of point and comma, a blank or an apostrophe between thousands.
+    """
+    between = "[, '\u00a0\u202f]" if decimal == "." else "[. '\u00a0\u202f]"
+    sign, digits = rf"(?:{SIGNS}|[A-Z]{{3}} )?", rf"(?:\d{{1,3}}(?:{between}\d{{3}})+|\d*)"
+    pattern = rf"^\s*{sign}\s*(-?)\s*{sign}\s*({digits})(?:{re.escape(decimal)}(\d*))?\s*(?:{SIGNS}| ?[A-Z]{{3}})?\s*$"
+    parts = cells.to_frame("cell").select(pl.col("cell"), parts=pl.col("cell").str.extract_groups(pattern)).unnest("parts")
+    whole = pl.col("2").str.replace_all(between, "")
+    number = pl.concat_str("1", whole, pl.lit("."), pl.col("3").fill_null("0"))
+    return parts.select(pl.when(pl.col("2").is_not_null() & pl.col("cell").str.contains(r"\d")).then(number).otherwise("cell")).to_series()
+
+
+def decimal_of(values: pl.Series) -> str:
+    """What stands before the fraction in numbers that are written out for people. Of 5,690 alone nobody can tell: a point."""
+    comma = values.str.contains(r",(?:\d{1,2}|\d{4,})\D*$|\.\d{3},|\.\d{3}\.|,\D*$")
+    return "," if comma.any() and not values.str.contains(r"\.(?:\d{1,2}|\d{4,})\D*$|,\d{3}\.").any() else "."
+
+
 def _as_written(cells: pl.Series, cell: str) -> str | None:
     """What to do with a number that is written out for people: after a comma three digits may be a fraction, or belong to thousands."""
-    if sign := re.search(SIGNS, cell):
-        return f"take {sign[0]} out of the column"
-    if re.fullmatch(r"-?\d{1,3}(?:\.\d{3})+(?:,\d*)?", cell):
-        return "take the points out, and write a point for the comma"
-    if re.fullmatch(r"-?\d{1,3}(?:,\d{3})+\.\d*", cell):
-        return "take the commas out"
-    if not re.fullmatch(DECIMAL_COMMA, cell):
+    known, name = cells.drop_nulls(), cells.name
+    if not plain(pl.Series([cell]), decimal := decimal_of(known)).cast(pl.Float64, strict=False).is_not_null().all():
         return None
-    if cells.drop_nulls().filter(cells.drop_nulls().str.contains(",", literal=True)).str.contains(THREE_DIGITS).all():
+    commas = known.filter(known.str.contains(",", literal=True))
+    if re.fullmatch(THREE_DIGITS, cell) and commas.str.contains(THREE_DIGITS).all():
         whole, point = cell.replace(",", ""), cell.replace(",", ".", 1)
-        return f"take the comma out where {cell} is {whole}, write a point where it is {point}"
-    return "write a point for the comma"
+        both = [as_pairs({name: sign}) for sign in DECIMALS]
+        return f"'data.decimal={both[0]}' where {cell} is {whole}, 'data.decimal={both[1]}' where it is {point}"
+    return f"say what stands before the fraction: 'data.decimal={as_pairs({name: decimal})}'"
+
+
+def as_pairs(signs: Mapping[str, str]) -> str:
+    """`{price: ","}`, to be pasted as a key's value."""
+    pairs = ((name if re.fullmatch(r"[A-Za-z_]\w*", name) else f'"{name}"', sign) for name, sign in signs.items())
+    return "{" + ", ".join(f'{name}: "{sign}"' for name, sign in pairs) + "}"
 
 
 def _mean_and_spread(values: np.ndarray) -> tuple[float, float]:

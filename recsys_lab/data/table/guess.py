@@ -31,10 +31,19 @@ class Columns:
     counts: tuple[str, ...] = ()
 
 
-def guessed(frame: pl.DataFrame, dense: Sequence[str] | None, categorical: Sequence[str] | None, taken: Collection[str | None]) -> Columns:
-    """`dense` and `categorical`, or where one is None, the columns of `frame` that are so and that nothing else has `taken`."""
+def guessed(
+    frame: pl.DataFrame,
+    dense: Sequence[str] | None,
+    categorical: Sequence[str] | None,
+    taken: Collection[str | None],
+    written: Collection[str] = (),
+) -> Columns:
+    """`dense` and `categorical`, or where one is None, the columns of `frame` that are so and that nothing else has `taken`.
+
+    `written`: those that are numbers, as people write them.
+    """
     others = [c for c in frame.columns if c not in taken and c not in (dense or ()) and c not in (categorical or ())]
-    kinds = {name: kind_of(frame[name]) for name in others} if dense is None else {}
+    kinds: dict[str, Kind] = {name: "measure" if name in written else kind_of(frame[name]) for name in others} if dense is None else {}
     counts = [name for name, kind in kinds.items() if kind == "count" and not _NAMES_ID.search(name)]
     measures = [name for name, kind in kinds.items() if kind == "measure" or name in counts] if dense is None else dense
     categories = [name for name in others if name not in measures] if categorical is None else categorical

@@ -23,7 +23,7 @@ class Wanted:
     """What is made of the columns. `split_column` empty: rows of a single file are divided by the shares.
 
     `counts`: the dense columns of which the logarithm is read under any `dense_scale`. `lists`: columns with several values a cell, and
-    what separates these.
+    what separates these. `decimals`: the dense columns whose numbers are written out, and what stands before their fraction.
     """
 
     label: str
@@ -40,6 +40,7 @@ class Wanted:
     counts: tuple[str, ...] = ()
     lists: tuple[tuple[str, str], ...] = ()
     pooling: str = "sum"
+    decimals: tuple[tuple[str, str], ...] = ()
 
     def scale_of(self, column: str) -> str:
         return "log" if column in self.counts else self.dense_scale

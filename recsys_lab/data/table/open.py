@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from recsys_lab.data.sources import Splits, as_splits, check_root
 from recsys_lab.data.table import files
 from recsys_lab.data.table.column_checks import notes
 from recsys_lab.data.table.columns import TableColumns
-from recsys_lab.data.table.encode import LIST_SEPARATOR, POOLINGS, SCALES
+from recsys_lab.data.table.encode import DECIMALS, LIST_SEPARATOR, POOLINGS, SCALES
 from recsys_lab.data.table.guess import Columns, checked, guessed
 from recsys_lab.data.table.known import Known, Wanted, keep, kept
 from recsys_lab.data.table.prepare import SPLITS, feature_names, prepared_table
@@ -50,6 +50,7 @@ def open_table(
     drop: list[str] | None = None,
     lists: dict[str, str] | None = None,
     lists_pooling: Annotated[str, OneOf(POOLINGS)] = "sum",
+    decimal: dict[str, str] | None = None,
     dense_scale: Annotated[str, OneOf(SCALES)],
     ids: Annotated[str, OneOf(ENCODINGS)],
     min_count: Count,
@@ -65,6 +66,7 @@ def open_table(
     names of columns where files have no header. With `dense` and `categorical` null, columns whose first rows are numbers, not all whole,
     are dense, and whole ones that reach far, by their logarithm. The others are categorical, less those in `drop`.
     `lists`: what separates the values in cells of these columns (json: JSON's arrays). Their vectors are pooled as `lists_pooling` says.
+    `decimal`: what stands before the fraction in columns of numbers that are written out, as `$5,690.50` is.
     `wanted` is ignored: the data decide the tables. With `vocabulary`, a run's, columns, rows of values and scaling are that run's. With
     `only_test` as well, no other split is read, and the test split needs no labels. Raises UserError for a missing file or column, a label
     other than 0 and 1, a dense value that is no number.
@@ -88,18 +90,18 @@ def open_table(
     if known is not None:
         dense, categorical = list(known.wanted.dense), list(known.wanted.categorical)
         ids, rows_per_table, dense_scale = known.wanted.ids, known.wanted.rows_per_table, known.wanted.dense_scale
-    taken = _columns(train, {label, split_column}, dense, categorical, dropped)
-    counts, in_lists, pooling = taken.counts, _lists(train, lists or {}, taken), lists_pooling
+    taken = _columns(train, {label, split_column}, dense, categorical, dropped, decimal or {})
+    counts, in_lists, pooling, decimals = taken.counts, _lists(train, lists or {}, taken), lists_pooling, _decimals(decimal or {}, taken)
     if known is not None:
-        counts, in_lists, pooling = known.wanted.counts, known.wanted.lists, known.wanted.pooling
+        counts, in_lists, pooling, decimals = known.wanted.counts, known.wanted.lists, known.wanted.pooling, known.wanted.decimals
     how = (split_column or "", validation_share, test_share, held_out, ids, min_count, rows_per_table, dense_scale)
-    table = Wanted(label, taken.dense, taken.categorical, *how, counts, in_lists, pooling)
+    table = Wanted(label, taken.dense, taken.categorical, *how, counts, in_lists, pooling, decimals)
     names = feature_names(table.categorical)
     own = {label, *([split_column] if split_column else []), *(dense or ()), *(categorical or ())}
     folder, meta = prepared_table(sources, table, cache_folder(cache), own, drop or (), known)
     noted = (
         *_notes(table, dense, categorical, sources, passed_over, unlabelled or meta["unlabelled"]),
-        *notes(meta["column_checks"], meta["separators"], {*(dense or ()), *(categorical or ())}, drop or ()),
+        *notes(meta["column_checks"], meta["separators"], meta["decimals"], {*(dense or ()), *(categorical or ())}, drop or ()),
     )
     return _opened(folder, meta, table, names, noted, sources)
 
@@ -174,9 +176,14 @@ def _dropped(source: Source, drop: Sequence[str], own: set[str | None], named: S
 
 
 def _columns(
-    source: Source, own: set[str | None], dense: Sequence[str] | None, categorical: Sequence[str] | None, dropped: frozenset[str]
+    source: Source,
+    own: set[str | None],
+    dense: Sequence[str] | None,
+    categorical: Sequence[str] | None,
+    dropped: frozenset[str],
+    written: Collection[str],
 ) -> Columns:
-    """Those that the config names, and others told from the first rows. `own` are taken otherwise."""
+    """Those that the config names, and others told from the first rows. `own` are taken otherwise. `written` are numbers."""
     for key, columns in (("dense", dense), ("categorical", categorical)):
         for column in columns or ():
             if column in own or (key == "categorical" and column in (dense or ())):
@@ -185,7 +192,7 @@ def _columns(
                 raise UserError("a column is named twice", where=f"data.{key}", given=column, remedy="name it once")
     if dense is not None and categorical is not None:
         return checked(Columns(tuple(dense), tuple(categorical)))
-    return checked(guessed(files.first_rows(source, _LOOK_ROWS), dense, categorical, own | dropped))
+    return checked(guessed(files.first_rows(source, _LOOK_ROWS), dense, categorical, own | dropped, written))
 
 
 def _lists(source: Source, asked: Mapping[str, str], columns: Columns) -> tuple[tuple[str, str], ...]:
@@ -201,6 +208,17 @@ def _lists(source: Source, asked: Mapping[str, str], columns: Columns) -> tuple[
             allowed = "what separates the values of a cell, such as '|', or json"
             raise UserError("no separator", where=f"data.lists.{column}", given=separator, allowed=allowed)
     return tuple((name, asked.get(name, LIST_SEPARATOR)) for name in columns.categorical if name in asked or name in of_parquet)
+
+
+def _decimals(asked: Mapping[str, str], columns: Columns) -> tuple[tuple[str, str], ...]:
+    """The columns whose numbers are written out, with what stands before their fraction. UserError for one that is not dense."""
+    for column, sign in asked.items():
+        if column not in columns.dense:
+            remedy = did_you_mean(column, [*columns.dense, *columns.categorical]) or "name it in data.dense too"
+            raise UserError("no column of numbers", where="data.decimal", given=column, allowed=", ".join(columns.dense), remedy=remedy)
+        if sign not in DECIMALS:
+            raise UserError("no sign before a fraction", where=f"data.decimal.{column}", given=sign, allowed="'.' or ','")
+    return tuple(asked.items())
 
 
 def _notes(

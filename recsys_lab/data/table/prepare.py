@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 from polars import selectors
 
+from recsys_lab.base.files import pasted_list
 from recsys_lab.base.progress import Progress
 from recsys_lab.data import hashing
 from recsys_lab.data.cache import digest, prepared
@@ -35,7 +36,7 @@ SPLITS = ("train", "validation", "test")
 #: So many rows have one label by chance alone less often than this: it is taken for no chance.
 _LEAST_CHANCE = 1e-3
 #: Raise it when other meta data or other rows are written.
-LAYOUT = 11
+LAYOUT = 12
 #: Which row of the files each row is, int64, where that is another.
 ORDER_FILE = "order.bin"
 #: What torch's modules call their own, beside what every object has. torch itself takes seconds to import.
@@ -76,7 +77,7 @@ def prepared_table(
             files.check_types(source, _keys(wanted), named, dropped, of_parquet)
             (text / split).mkdir(parents=True)
             parts[split] = files.as_parquet(source, columns, text / split)
-        meta = _encoded(folder, parts, sources, wanted, known)
+        meta = _encoded(folder, parts, sources, wanted, named, dropped, known)
         shutil.rmtree(text)
         return meta
 
@@ -94,7 +95,15 @@ def _keys(wanted: Wanted) -> list[tuple[str, str]]:
 Parts = Sequence[tuple[Path, Sequence[Path]]]
 
 
-def _encoded(folder: Path, parts: Mapping[str, Parts], sources: Mapping[str, Source], wanted: Wanted, known: Known | None) -> dict:
+def _encoded(
+    folder: Path,
+    parts: Mapping[str, Parts],
+    sources: Mapping[str, Source],
+    wanted: Wanted,
+    named: Collection[str],
+    dropped: Sequence[str],
+    known: Known | None,
+) -> dict:
     if unlabelled := _unlabelled(parts, wanted):
         parts = {split: of_split for split, of_split in parts.items() if split != "test"}
     files_of = [one for of_split in parts.values() for one in of_split]
@@ -144,7 +153,8 @@ def _encoded(folder: Path, parts: Mapping[str, Parts], sources: Mapping[str, Sou
             if known is None:
                 checks.look(name, values, labels, number=True)
             before = None if known is None else known.scaling[name]
-            scaled, scaling[name] = encode.numbers(values, where, train, wanted.scale_of(name), before)
+            decimal = dict(wanted.decimals).get(name, "")
+            scaled, scaling[name] = encode.numbers(values, where, train, wanted.scale_of(name), before, decimal)
             dense[:, position] = scaled[order]
             bar.update(1)
         for position, name in enumerate(wanted.categorical):
@@ -156,6 +166,8 @@ def _encoded(folder: Path, parts: Mapping[str, Parts], sources: Mapping[str, Sou
             trains = train if lengths is None else np.repeat(train, lengths)
             if known is None and lengths is None:
                 checks.look_for_rounded(name, cells)
+                if name in checks.columns["rounded"] and name not in named:
+                    raise _rounded(name, cells, dropped, next(iter(sources.values())).path)
                 checks.look(name, values, labels)
                 checks.compare(name, values, split)
             if wanted.ids == "hashing":
@@ -186,6 +198,7 @@ def _encoded(folder: Path, parts: Mapping[str, Parts], sources: Mapping[str, Sou
         "table_rows": [len(c) for c in counts],
         "column_checks": checks.columns,
         "separators": checks.separators,
+        "decimals": checks.decimals,
         "access": access,
         "scaling": scaling,
         "unknown": unknown,
@@ -218,6 +231,19 @@ def _unlabelled(parts: Mapping[str, Parts], wanted: Wanted) -> str | None:
         return None
     names = ", ".join(path.name for path, _ in parts["test"])
     return f"{names} has no label in any row" if label is None else f"{names} has {wanted.label}={label} in every row"
+
+
+def _rounded(name: str, cells: pl.Series, dropped: Sequence[str], path: Path) -> UserError:
+    """Says that ids were stored as floats, which have not all of their digits."""
+    great = cells.filter(cells.cast(pl.Float64, strict=False).abs() >= encode.MOST_EXACT)[0]
+    without = pasted_list("data.drop", [*dropped, name])
+    return UserError(
+        "ids above 2^53 are floats, in which several become one",
+        where=path,
+        given=f"{great} in column {name}",
+        allowed="whole numbers, or words",
+        remedy=f"store them so; or {without}; or name it in data.categorical, if that is meant",
+    )
 
 
 def _refuse_sorted(labels: np.ndarray, split: np.ndarray, path: Path) -> None:

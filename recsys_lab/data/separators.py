@@ -16,6 +16,7 @@ QUOTABLE = (",", "\t", ";", "|", "\x01")
 _CERTAIN = ("\t", "\x01", "::")
 _COMMENTS = ("#", "%")
 _SEP = re.compile(r"\"?sep=(.)\"?\s*", re.IGNORECASE)
+_THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
 _MOST = 0.9  # of the lines looked at are as they should be: the others may be bad ones
 
 
@@ -74,7 +75,16 @@ def separator_of(lines: Sequence[str], fields: int | None = None) -> str:
     known = {sign: count for sign, count in even.items() if count == fields} or even
     certain = [sign for sign in _CERTAIN if sign in (known or sizes)]
     others = {sign: count for sign, count in (known or {sign: of[0] for sign, of in sizes.items()}).items() if sign != " "}
-    return next(iter(certain), None) or max(others, key=lambda sign: others[sign], default=" ")
+    best = next(iter(certain), None) or max(others, key=lambda sign: (others[sign], sign != ","), default=" ")
+    if best == "," and (beside := [sign for sign in (";", "|") if sign in even and _has_thousands(lines, sign)]):
+        return beside[0]
+    return best
+
+
+def _has_thousands(lines: Sequence[str], separator: str) -> bool:
+    """Whether all commas of `lines` are in numbers such as 1,500,000, where `separator` is what separates."""
+    fields = [field for line in lines for field in fields_of(line, separator, True) if "," in field]
+    return sum(bool(_THOUSANDS.fullmatch(field)) for field in fields) >= _MOST * len(fields)
 
 
 def _pieces(line: str, separator: str) -> int:

@@ -71,10 +71,12 @@ WRITTEN: dict[str, tuple[Callable[[int], str], int]] = {
     "slashes": (iso("%Y/%m/%d %H:%M:%S"), 1),
     "twelve hours": (iso("%Y-%m-%d %I:%M:%S %p"), 1),
     "DDMMYYYY": (iso("%d%m%Y"), 86400),
+    "date and clock": (iso("%Y-%m-%d"), 1),
+    "thousands": (lambda s: f"{s:,}", 1),
     "small": (lambda s: str((s - 1_500_000_000) // 60), 60),
 }
 #: Forms that need not be read.
-RARE = {"twitter", "american", "german", "slashes", "twelve hours", "DDMMYYYY"}
+RARE = {"twitter", "american", "german", "slashes", "twelve hours", "DDMMYYYY", "date and clock", "thousands"}
 #: Forms that a file without header need not be told by.
 PLAIN = {"YYYYMMDD", "YYYYMMDDhhmmss", "YYMMDDhh", "small", "exponent"}
 
@@ -91,6 +93,7 @@ def names_of(random: np.random.Generator, kind: str, count: int, letter: str) ->
         "great": [str(2**60 + n) for n in numbers.tolist()],
         "floats": [f"{n}.0" for n in numbers],
         "accents": [f"é{letter}{n}" for n in numbers],
+        "rounded": [repr(float(2**60 + n * 10**6)) for n in numbers.tolist()],
         "titles": [f"The {letter}, {n}; part {i}" for i, n in enumerate(numbers)],
     }[kind]
 
@@ -111,9 +114,9 @@ def log_file(random: np.random.Generator, root: Path) -> Draw:
     form = str(random.choice([*WRITTEN, "none", "none"]))
     write_time, step = WRITTEN.get(form, (str, 1))
     histories, n_items = drawn_truth(random, step, ties=form != "none" and random.random() < 0.3)
-    separator, header = str(random.choice(SEPARATORS)), str(random.choice(["known", "known", "keys", "bare", "unknown"]))
+    separator, header = str(random.choice(SEPARATORS)), str(random.choice(["known", "known", "known", "keys", "bare", "bare", "unknown"]))
     quotes = str(random.choice(["none", "needed", "all"])) if separator in QUOTABLE else "none"
-    kinds = ["digits", "small", "words", "hex", "isbn", "zeros", "great", "floats", "accents"]
+    kinds = ["digits", "small", "words", "hex", "isbn", "zeros", "great", "floats", "accents", "rounded"]
     user_kind, item_kind = str(random.choice(kinds)), str(random.choice([*kinds, "titles"] if quotes != "none" else kinds))
     users, items = names_of(random, user_kind, len(histories), "u"), names_of(random, item_kind, n_items, "i")
     events = [(time, user, item) for user, own in enumerate(histories) for time, item in own]
@@ -129,9 +132,12 @@ def log_file(random: np.random.Generator, root: Path) -> Draw:
         columns["rating"] = [str(mark if scale == "1" else mark / 2 if scale == "0.5" else mark**4) for mark in marks]
     if form != "none":
         columns["time"] = [write_time(time) for time, _, _ in events]
+        if form == "date and clock":
+            columns["other clock"] = [iso("%H:%M:%S")(time) for time, _, _ in events]
     extras = {
         "other event": ["view", "cart", "buy"], "other title": ["A film", "Another one", "A third"], "other index": None,
         "other empty": [""], "other price": ["4.99", "12.50", "7.05"], "other number": ["1", "2", "3"],
+        "other missing": ["\\N", "7", "NA"], "other day": ["2001-05-06", "2003-08-09"], "other list": ["1|2", "3", "4|5|6"],
     }  # fmt: skip
     if header != "bare":
         for name in random.choice(list(extras), int(random.integers(0, 3)), replace=False):
@@ -154,24 +160,33 @@ def log_file(random: np.random.Generator, root: Path) -> Draw:
         may_refuse.append("a header of unknown names")
     elif header == "keys":
         options["columns"] = ["other" if name.startswith("other") else name for name in columns]
-    if header in ("keys", "unknown", "known") and separator == " " and any(" " in c or not c for cs in columns.values() for c in cs):
+    cells = [cell for own in [*columns.values(), titles or []] for cell in own]
+    if header != "bare" and separator == " " and any(" " in cell or not cell for cell in cells):
         may_refuse.append("blanks within fields separated by blanks")
     if header == "bare":
         may_refuse += ["bare"] if form in PLAIN | RARE | {"none"} or list(columns)[:2] != ["user", "item"] or len(columns) > 4 else []
+        may_refuse += ["few lines an item"] if 2 * n_items > n else []
     may_refuse += ["form"] if form in RARE else []
+    may_refuse += ["another date"] if "other day" in columns else []
+    may_refuse += ["ids in floats"] if "rounded" in (user_kind, item_kind) else []
     may_refuse += ["separators in fields"] if any(separator in c for cs in columns.values() for c in cs) and quotes == "none" else []
     rows = [titles] * (titles is not None) + list(map(list, zip(*columns.values())))
-    encoding = str(random.choice(["utf-8"] * 6 + ["utf-8-sig", "utf-8-sig", "latin-1", "utf-16"]))
+    encoding = str(random.choice(["utf-8"] * 12 + ["utf-8-sig", "utf-8-sig", "latin-1", "utf-16"]))
     if encoding == "utf-16" or encoding == "latin-1" and not all(c.isascii() for cs in columns.values() for c in cs):
         may_refuse.append(encoding)
-    preamble = str(random.choice([""] * 12 + ["sep", "#", "%", "blank"]))
+    preamble = str(random.choice([""] * 24 + ["sep", "#", "%", "blank"]))
     before = {"sep": [f"sep={separator}"], "#": ["# a log of 2019"], "%": ["% bip unweighted"], "blank": [""]}.get(preamble, [])
     may_refuse += ["preamble"] if before else []
     tail = separator if separator in QUOTABLE and random.random() < 0.05 else ""
     may_refuse += ["a separator at the end"] if tail else []
     end = str(random.choice(["\n", "\n", "\r\n"]))
+    stray = str(random.choice([""] * 50 + ["#", "%", "blank"]))
     suffix = str(random.choice([".csv", ".txt", ".dat", ".tsv", ".inter", ".csv.gz"]))
-    text = end.join([*before, *(line(row, separator, quotes) + tail for row in rows)]) + ("" if random.random() < 0.2 else end)
+    written = [*before, *(line(row, separator, quotes) + tail for row in rows)]
+    if stray:
+        written.insert(int(random.integers(len(before) + 1, len(written))), {"#": "# 5 6", "%": "% a, b", "blank": ""}[stray])
+        may_refuse.append("a stray line")
+    text = end.join(written) + ("" if random.random() < 0.2 else end)
     put(root / f"log{suffix}", text.encode(encoding))
     told = {"separator": separator, "header": header, "columns": list(columns), "time": form, "quotes": quotes, "order": order, "end": end}
     told |= {"users": user_kind, "items": item_kind, "encoding": encoding, "preamble": preamble, "suffix": suffix, "titles": titles}
@@ -184,10 +199,14 @@ def sequences_file(random: np.random.Generator, root: Path) -> Draw:
     separator = str(random.choice([" ", "\t", ",", ";", "|"]))
     kinds = ["digits", "small", "words", "hex", "isbn", "great"]
     users, items = (names_of(random, str(random.choice(kinds)), count, letter) for count, letter in ((len(histories), "u"), (n_items, "i")))
+    if random.random() < 0.3:  # equally many items a user, as in a log without header
+        histories = [own[: int(len(histories) % 3) + 2] for own in histories]
     lines = [separator.join([user, *(items[item] for _, item in own)]) for user, own in zip(users, histories)]
     put(root / "users.txt", "".join(f"{one}\n" for one in lines).encode())
     told = {"sequences": separator}
-    return Draw(root, [[(items[item],) for _, item in own] for own in histories], {}, [], told)
+    return Draw(
+        root, [[(items[item],) for _, item in own] for own in histories], {}, ["as a log"] * (len({*map(len, histories)}) == 1), told
+    )
 
 
 def groups(histories: list[list[tuple[int, int]]], items: list[str]) -> Truth:
@@ -214,12 +233,17 @@ def put(path: Path, content: bytes) -> None:
     path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
 
 
-def read(draw: Draw) -> Truth:
-    """What the reader makes of the file, in the groups of the truth. UserError where it refuses."""
+def read(draw: Draw) -> list[list[str]]:
+    """The items of each user, as the reader finds them. UserError where it refuses."""
     data = open_interactions(**interactions_options(draw.root, **draw.options))
     found = data.held_out["test"].inputs.histories
     names = ["", *data.item_names()]
     return [[names[item] for item in found.ids[first:last]] for first, last in zip(found.first, found.first[1:])]
+
+
+def wrong(draw: Draw, histories: list[list[str]]) -> str:
+    """What was read instead of the truth; empty where it is right."""
+    return "" if is_right(draw, histories) else f"{histories[:2]} for {draw.truth[:2]}"
 
 
 def is_right(draw: Draw, histories: list[list[str]]) -> bool:

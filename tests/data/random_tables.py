@@ -16,7 +16,7 @@ from tests.data.random_logs import QUOTABLE, line, names_of, put
 from tests.data.test_table import options
 
 ROWS = 120
-NUMBERS = ["plain", "missing", "comma", "thousands", "all thousands", "euro", "dollar", "percent", "count"]
+NUMBERS = ["plain", "missing", "NA", "exponent", "negative", "comma", "thousands", "all thousands", "euro", "dollar", "percent", "count"]
 LISTS = ["|", "^", ";", ",", " ", "json"]
 CATEGORIES = ["digits", "small", "words", "hex", "zeros", "accents", "titles", "flags", "missing", "integers with a point"]
 ODD = ["index", "rounded", "date", "hour", "epoch"]
@@ -46,24 +46,26 @@ def number(random: np.random.Generator, kind: str) -> Column:
     if kind == "count":
         values = np.floor(np.exp(random.normal(2, 1.7, ROWS))).tolist()
         return Column("number: count", values, [f"{int(value)}" for value in values])
-    if kind in ("plain", "missing", "comma", "dollar", "percent"):
+    if kind in ("plain", "missing", "NA", "exponent", "negative", "comma", "dollar", "percent"):
         values = [round(float(a + b / 1000), 2) for a, b in zip(small, random.integers(1, 999, ROWS))]
     else:
         values = [float(a) for a in large] if "thousands" in kind else [a + b / 100 for a, b in zip(large.tolist(), small.tolist())]
+    if kind == "negative":
+        values = [value - 50 for value in values]
     if kind == "all thousands":
         values = [value + 1000 for value in values]
     written = {
-        "plain": str, "missing": str,
+        "plain": str, "missing": str, "NA": str, "negative": str, "exponent": lambda value: f"{value:.6e}",
         "comma": lambda value: f"{value:.2f}".replace(".", ","),
         "thousands": lambda value: f"{value:,.0f}", "all thousands": lambda value: f"{value:,.0f}",
         "euro": lambda value: f"{value:,.2f}".translate({44: ".", 46: ","}),
         "dollar": lambda value: f"${value:,.2f}", "percent": lambda value: f"{value:.2f}%",
     }[kind]  # fmt: skip
     cells = [written(value) for value in values]
-    if kind == "missing":
+    if kind in ("missing", "NA"):
         holes = random.random(ROWS) < 0.1
         values = [None if hole else value for hole, value in zip(holes, values)]
-        cells = ["" if hole else cell for hole, cell in zip(holes, cells)]
+        cells = [kind.replace("missing", "") if hole else cell for hole, cell in zip(holes, cells)]
     return Column(f"number: {kind}", values, cells)
 
 

@@ -58,8 +58,8 @@ class Lines:
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory: pytest.TempPathFactory) -> Lines:
     root, cache = tmp_path_factory.mktemp("data"), tmp_path_factory.mktemp("cache")
-    both = [f"data.root={root}", f"data.cache={cache}", "mode=plan", "logger=none"]
-    log = of_words(["data=interactions", "model=sequence", "sharder=torchrec_row_wise", *both], "test")
+    both = [f"data.root={root}", f"data.cache={cache}", "mode=plan", "logger=none", "sharder=torchrec_row_wise"]
+    log = of_words(["data=interactions", "model=sequence", *both], "test")
     return Lines(root, log, of_words(["data=table", "data.label=click", *both], "test"))
 
 

@@ -47,16 +47,29 @@ _NAMES: dict[str, tuple[set[str], ...]] = {
     ITEM: (
         {"item", "itemid", "movieid", "productid", "asin", "isbn", "articleid", "businessid", "trackid", "songid", "videoid", "newsid"}
         | {"parentasin", "artistid", "venueid", "locationid", "poiid", "placeid", "gameid", "appid", "bookid", "recipeid", "animeid"}
-        | {"goodsid", "skuid", "sku", "adid", "storyid", "postid", "courseid", "showid", "contentid", "listingid"},
+        | {"goodsid", "skuid", "sku", "adid", "storyid", "postid", "courseid", "showid", "bookmarkid", "aid", "contentid", "listingid"},
     ),
     RATING: ({"rating", "ratings", "score", "stars"},),
     TIME: (
         {"time", "timestamp", "unixtime", "ts", "eventtime", "eventtimestamp", "datetime", "createdat", "createdtime", "date", "eventdate"}
-        | {"timestampms", "visittime", "clicktime", "viewtime", "reviewtime", "unixreviewtime", "checkintime", "occurredat", "timeframe"},
+        | {
+            "timestampms",
+            "visittime",
+            "clicktime",
+            "viewtime",
+            "reviewtime",
+            "unixreviewtime",
+            "checkintime",
+            "occurredat",
+            "timeframe",
+            "utctimestamp",
+            "tdat",
+        },
     ),
 }
+_NAMES_TIME = re.compile(r"date|time|(?:^|_)(?:ts|at|day|hour)(?:$|_)", re.IGNORECASE)
 _TYPED = re.compile(r"[^:\s]+:(token|token_seq|float|float_seq)")
-_NUMBER = r"^-?[0-9]{1,18}(\.[0-9]{1,18})?$"
+_NUMBER = r"^-?[0-9]{1,18}([.,][0-9]{1,18})?$"
 _ID = r"^[^ \t\r]([^\r]*[^ \t\r])?$"
 _ROUNDED = r"^-?[0-9](\.[0-9]+)?[eE]\+[0-9]{2,3}$"  # an id above 2^53 that was stored as a float
 _BLANKS = " \t"
@@ -191,7 +204,9 @@ def _named(first: list[str], rows: list[list[str]], separator: str, header: str,
     timed = {place for place, name in enumerate(names) if name in _NAMES[TIME][0]}
     refuse_contradicted(tuple(columns), shown, rows, path, timed=timed)
     taken = ", ".join(f"{column}: {shown[columns.index(column)]}" for column in COLUMNS[:-1] if column in columns)
-    return Layout("log", separator, header, tuple(columns), f"taken for {taken} ({ELSE})")
+    dated = [name for name in shown if _NAMES_TIME.search(name)] if TIME not in columns else []
+    no_time = f"; none for the time, which may be in {', '.join(dated)}" if dated else ""
+    return Layout("log", separator, header, tuple(columns), f"taken for {taken}{no_time} ({ELSE})")
 
 
 def _is_missing(values: Sequence[str]) -> bool:

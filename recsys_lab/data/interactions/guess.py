@@ -22,6 +22,7 @@ from recsys_lab.errors import UserError
 USER, ITEM, RATING, TIME, OTHER = ("user", "item", "rating", "time", "other")
 ELSE = "else: data.columns"
 MISSING = {"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "\\N"}
+_AMAZON = (r"B[0-9A-Z]{9}", r"A[0-9A-Z]{9,27}")  # an item, a reviewer
 _WRITE = "write them so"
 _FEWEST_TO_JUDGE = 20  # lines of which several of one user are no sequences
 _FEWEST_TO_TELL = 5  # rows beside which a line without digits is a header
@@ -38,15 +39,35 @@ def bare_columns(rows: Sequence[Sequence[str]], path: Path) -> tuple[str, ...]:
     times = dates or [place for place in range(2, len(fields)) if _are_times(fields[place])]
     if len(fields) not in (2, 3, 4) or len(times) > 1 or dates and len(fields) == 2:
         raise unclear(whole, path)
+    _refuse_amazon(fields, path)
+    users = fields[0 if times != [0] else 1]
+    if len(set(users)) == len(users) > 1:  # it may be a line a user
+        raise unclear(whole, path)
     columns: tuple[str, ...] = (USER, ITEM, RATING, TIME)[: len(fields)]
     if times and times != [3]:
         columns = _with_time_at(times[0], len(fields))
     elif len(fields) == 4 and not times and not _is_clock(fields[3], fields[2]):
         raise unclear(whole, path)
+    if RATING in columns and not _are_ratings(fields[2]):
+        raise unclear(whole, path)
     of_place = dict(zip(known, columns))
     columns = tuple(of_place.get(place, OTHER) for place in range(len(whole)))
     refuse_contradicted(columns, [f"field {place}" for place in range(1, len(whole) + 1)], rows, path, bare=True)
     return columns
+
+
+def _refuse_amazon(fields: Sequence[Sequence[str]], path: Path) -> None:
+    """UserError where the items stand before the users, as in some of Amazon's files. Its ids say what they are."""
+    asin, reviewer = (sum(bool(re.fullmatch(form, cell)) for cell in fields[place]) for place, form in enumerate(_AMAZON))
+    if min(asin, reviewer) >= _MOST * len(fields[0]):
+        columns = (ITEM, USER, RATING, TIME)[: len(fields)]
+        given, remedy = f"{fields[0][0]}, {fields[1][0]}", f"'{pasted(columns)}'"
+        raise UserError("the items stand before the users, as Amazon's ids say", where=path, given=given, remedy=remedy)
+
+
+def _are_ratings(values: Sequence[str]) -> bool:
+    """Whether `values` are numbers, and not nearly as many as lines, as times are."""
+    return are_numbers(values) and (len(values) < _FEWEST_TO_JUDGE or 2 * len(set(values)) <= len(values))
 
 
 def _is_clock(values: Sequence[str], ratings: Sequence[str]) -> bool:
@@ -111,10 +132,8 @@ def refuse_contradicted(
                 )
         elif column == OTHER and not others and place not in timed and (are_dates(fields[place]) or are_instants(fields[place])):
             right = tuple(TIME if other == place else OTHER if old == TIME else old for other, old in enumerate(columns))
-            what = (
-                "another column than the time holds times" if TIME in columns else "no column has the name of a time, but one holds times"
-            )
-            raise _contradicted(f"{what} holds times", names[place], fields[place], columns, right, path)
+            what = "another column than the time holds times" if TIME in columns else "a column without the name of a time holds times"
+            raise _contradicted(what, names[place], fields[place], columns, right, path)
 
 
 def refuse_odd_times(columns: tuple[str, ...], rows: Sequence[Sequence[str]], path: Path) -> None:
@@ -138,7 +157,7 @@ def refuse_log_as_sequences(rows: Sequence[Sequence[str]], even: bool, path: Pat
     users = len({row[0] for row in rows})
     if even and len(rows) > 1:
         fields = [list(field) for field in zip(*(row for row in rows if len(row) == len(rows[0])))]
-        if users < len(rows) or any(kind_of_times(values) in CALENDAR for values in fields):
+        if users < len(rows) or any(are_dates(values) for values in fields):
             raise unclear(fields, path)
     elif users < _MOST * len(rows) and len(rows) >= _FEWEST_TO_JUDGE:
         raise UserError(
@@ -152,6 +171,9 @@ def refuse_log_as_sequences(rows: Sequence[Sequence[str]], even: bool, path: Pat
 
 def unclear(fields: Sequence[Sequence[str]], path: Path) -> UserError:
     """The refusal of a log whose fields nothing tells apart."""
+    if len(fields) < 2:
+        what, allowed = "no fields can be told apart", "a user, an item and more, separated by commas, tabs, semicolons or blanks"
+        return UserError(what, where=f"{path}:1", given=fields[0][0], allowed=allowed, remedy="mend the first line")
     return UserError(
         "the first lines do not say what the fields of this log are",
         where=f"{path}:1",
@@ -166,7 +188,7 @@ def pasted(columns: Sequence[str]) -> str:
 
 def _are_times(values: Sequence[str]) -> bool:
     digits = sum(bool(_WHOLE_SECONDS.fullmatch(value)) for value in values) >= _MOST * len(values)
-    return digits or are_instants(values)
+    return digits or are_instants(values) or are_dates(values)
 
 
 def _with_time_at(place: int, fields: int) -> tuple[str, ...]:

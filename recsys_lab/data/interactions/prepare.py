@@ -14,6 +14,7 @@ from recsys_lab.data.interactions.guess import ITEM, OTHER, TIME, pasted, withou
 from recsys_lab.data.interactions.histories import FEWEST_TO_HOLD_OUT, Histories, histories_of
 from recsys_lab.data.interactions.side import by_number, categories_of
 from recsys_lab.data.interactions.times import KINDS as TIMES
+from recsys_lab.data.interactions.times import NUMBERS, has_several_units, without_instant
 from recsys_lab.data.separators import said_before
 from recsys_lab.data.sources import source_identity
 from recsys_lab.data.text import Reading, read_text
@@ -21,6 +22,7 @@ from recsys_lab.errors import UserError
 
 _PAIRS_TO_JUDGE_ORDER = 100
 _FEWEST_TIES_TO_JUDGE = 20
+_FEWEST_ITEMS_WITH_TIMES = 5
 _MOST_UNSORTED = 0.8  # of ties, the share with the greater item later, or with the smaller one
 _FEWEST_TO_JUDGE_ITEMS = 7
 
@@ -39,12 +41,13 @@ def prepared_histories(path: Path, layout: Layout, on_bad_line: str, category: P
         blocks = [events_of(frame, layout) for frame in read_text(path, text_format(layout), on_bad_line, reading)]
         if not blocks:
             raise UserError("no interactions", where=path, given="no line that can be read", allowed="one line or more")
-        histories, items, ties = _histories(pl.concat(blocks, how="vertical_relaxed"), layout, path, category)
+        events = pl.concat(blocks, how="vertical_relaxed")
+        histories, items, ties = _histories(events, layout, path, category)
         (folder / "items.txt").write_text("".join(f"{item}\n" for item in items), encoding="utf-8")
         meta = histories.save(folder)
         categories = None if histories.categories is None else digest(histories.categories.tolist())
         return meta | {
-            "notes": [*_notes(histories, layout, ties), *reading.notes()],
+            "notes": [*_notes(histories, layout, ties), *_missing_times(events), *reading.notes()],
             "sources": sources,
             "sha256": reading.sha256,
             "options": options,
@@ -79,6 +82,8 @@ def _histories(frame: pl.DataFrame, layout: Layout, path: Path, category: Path |
             allowed="times that differ",
             remedy=f"'{pasted(without_times)}', if the lines stand in the order of time",
         )
+    if times is not None:
+        _refuse_odd_times(times, item_of, len(items), layout, path)
     categories = categories_of(category, items) if category else None
     sizes, unit = (len(users), len(items)), TIMES[layout.times].unit
     if times is None:
@@ -88,6 +93,24 @@ def _histories(frame: pl.DataFrame, layout: Layout, path: Path, category: Path |
     ties = _ties_sorted_by_item(user_of, item_of, times)
     drawn = hashing.bits(hashing.key("ties", 1), np.arange(len(times))) if ties else None
     return histories_of(user_of, item_of + 1, times, *sizes, categories, unit, drawn), items, ties
+
+
+def _refuse_odd_times(times: np.ndarray, items: np.ndarray, n_items: int, layout: Layout, path: Path) -> None:
+    """UserError where times are in several units, or belong to the items: each item has one, on all of its lines."""
+    if layout.times == NUMBERS and has_several_units(times):
+        given = f"{times[times >= 0].min():.0f} and {times.max():.0f}"
+        raise UserError(
+            "some times are seconds, others milliseconds or finer ones", where=path, given=given, remedy="write all in one unit"
+        )
+    pairs = len(np.unique(np.column_stack([items, times]), axis=0))
+    if layout.guessed and pairs == n_items >= _FEWEST_ITEMS_WITH_TIMES and 2 * n_items < len(items):
+        without_times = tuple(OTHER if column == TIME else column for column in layout.columns)
+        raise UserError(
+            "each item has one time on all of its lines: it may be the item's, and not the event's",
+            where=path,
+            given=f"column {layout.columns.index(TIME) + 1}, {n_items:,} items in {len(items):,} lines",
+            remedy=f"'{pasted(without_times)}', if the lines stand in the order of time; or '{pasted(layout.columns)}', if that is meant",
+        )
 
 
 def _ties_sorted_by_item(users: np.ndarray, items: np.ndarray, times: np.ndarray) -> int:
@@ -120,6 +143,12 @@ def _refuse_sorted_by_item(histories: Histories, path: Path) -> None:
             given=f"{inside.sum():,} pairs of a user's interactions, the later one of each with the greater id",
             allowed="a column with times, or lines in the order of time",
         )
+
+
+def _missing_times(events: pl.DataFrame) -> list[str]:
+    """A note, or none, of times that may be missing."""
+    missing = without_instant(events[TIME].to_numpy()) if TIME in events.columns else 0
+    return [f"{missing:,} times are 0 or less, beside times since 1979: if they are missing, their lines come first"] if missing else []
 
 
 def _notes(histories: Histories, layout: Layout, ties_drawn: int) -> list[str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 NUMBERS = "numbers"
+_HARDLY = 0.01
 _MOST = 0.9  # of the values looked at: the others may be bad ones
 _NUMBER = r"^-?[0-9]{1,19}(\.[0-9]{0,18})?([eE]\+?[0-9]{1,2})?$"
 _BASIC = r"^([0-9]{4})([0-9]{2})([0-9]{2})[Tt]([0-9]{2})([0-9]{2})"  # 20190507T0816
@@ -20,6 +22,7 @@ _ISO = (
 _DAY = r"[0-9]{1,4}[-./][0-9]{1,2}[-./][0-9]{1,4}"
 _CLOCK = r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?( ?[AaPp][Mm])?"
 _DATE_LIKE = rf"^{_DAY}([Tt ,]|$)|^[A-Z][a-z]{{2}},? [A-Z0-9].* {_CLOCK}|^{_CLOCK}$"
+_DIGITS = r"^(19[89]|20[0-4])[0-9](0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])(([01][0-9]|2[0-3])([0-5][0-9]){0,2})?$"
 _YEAR_LAST = (
     r"^(0?[1-9]|[12][0-9]|3[01])(0[1-9]|1[0-2])(19[89]|20[0-4])[0-9]$|^(0?[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])(19[89]|20[0-4])[0-9]$"
 )
@@ -86,8 +89,8 @@ def are_instants(values: Sequence[str]) -> bool:
 
 
 def are_dates(values: Sequence[str]) -> bool:
-    """Whether nearly all of `values` are written as dates or clocks are, in whichever form."""
-    return kind_of_times(values) in CALENDAR or _share(pl.col("").str.contains(_DATE_LIKE), values) >= _MOST
+    """Whether nearly all of `values` are written as dates or clocks are, in whichever form. In digits, as 20170814 or 20170814105109."""
+    return kind_of_times(values) in CALENDAR or _share(pl.col("").str.contains(f"{_DATE_LIKE}|{_DIGITS}"), values) >= _MOST
 
 
 def are_days(values: Sequence[str]) -> bool:
@@ -105,7 +108,19 @@ def are_years_last(values: Sequence[str]) -> bool:
 
 
 def are_numbers(values: Sequence[str]) -> bool:
-    return _share(_numbers(pl.col("")).is_not_null(), values) >= _MOST
+    """Whether they are numbers, with a point or a comma before a fraction."""
+    return _share(_numbers(pl.col("").str.replace(",", ".", literal=True)).is_not_null(), values) >= _MOST
+
+
+def has_several_units(times: np.ndarray) -> bool:
+    """Whether some are seconds since 1970, and others milliseconds or finer ones: together they do not sort."""
+    seconds = ((times >= _EARLIEST) & (times <= _LATEST)).mean()
+    return bool(seconds >= _HARDLY and (times >= _EARLIEST * 1000).mean() >= _HARDLY)
+
+
+def without_instant(times: np.ndarray) -> int:
+    """How many are 0 or less where the others are instants since 1979: they may be missing."""
+    return int((times <= 0).sum()) if (times >= _EARLIEST).mean() >= 0.5 else 0
 
 
 def are_fractions(values: Sequence[str]) -> bool:

@@ -74,6 +74,15 @@ def test_lists_in_cells_are_bags(tmp_path: Path, separator: str) -> None:
     assert rows.ids[len(shuffled) :].tolist() == [row for i in shuffled for row in values_of(data, 1)[i]]
 
 
+@pytest.mark.parametrize("form", ["[{} {}]", "({}, {})", "['{}' '{}']", "['{}', '{}']"])
+def test_what_python_prints_of_a_list_is_one(tmp_path: Path, form: str) -> None:
+    cells = [form.format(i % 3, 10 + i % 5) for i in range(ROWS)]
+    write(tmp_path / "a.csv", labelled(user=[f"u{i % 5}" for i in range(ROWS)], tags=cells))
+    assert """'data.lists={tags: "json"}'""" in opened(tmp_path).notes[-1]
+    data = opened(tmp_path, lists={"tags": "json"})
+    assert data.features[1].rows == 2 + 3 + 5 and set(map(len, values_of(data, 1))) == {2}
+
+
 def test_a_list_of_no_category_or_without_a_separator_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", labelled(user=[f"u{i % 5}" for i in range(ROWS)], tags=["|".join(one) for one in TAGS]))
     for lists, said in (
@@ -220,7 +229,7 @@ def test_a_number_that_is_written_out_has_a_remedy_that_is_right(tmp_path: Path,
         (["5.69%", " 12 %"], ".", [5.69, 12]),
         (["1'205'690.50", "7 000"], ".", [1205690.5, 7000]),
         (["EUR 5.690,5", "12 USD"], ",", [5690.5, 12]),
-        (["1e3", "1.5"], ".", [1000, 1.5]),
+        (["1e3", "−1.5"], ".", [1000, -1.5]),
     ],
 )
 def test_numbers_that_are_written_out_are_read_by_one_key(tmp_path: Path, cells: list[str], decimal: str, values: list[float]) -> None:
@@ -244,7 +253,9 @@ def test_a_number_of_another_form_is_refused(tmp_path: Path, cell: str, decimal:
         opened(tmp_path, decimal={"price": decimal})
 
 
-@pytest.mark.parametrize("form", ["{},{:03d}", "{}.{:03d},00", "${}.{}", "{}.{}%", "{}.{} €"])
+@pytest.mark.parametrize(
+    "form", ["{},{:03d}", "{}.{:03d},00", "${}.{}", "{}.{}%", "{}.{} €", "USD {}.{}", "{} {:03d}", "{}'{:03d}", "−{}.{}"]
+)
 def test_numbers_that_are_written_out_are_noticed(tmp_path: Path, form: str) -> None:
     prices = [form.format(1 + i % 9, i % 50) for i in range(ROWS)]
     write(tmp_path / "a.csv", labelled(user=["u", "v"] * (ROWS // 2), price=prices))

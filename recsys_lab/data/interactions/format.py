@@ -52,19 +52,8 @@ _NAMES: dict[str, tuple[set[str], ...]] = {
     RATING: ({"rating", "ratings", "score", "stars"},),
     TIME: (
         {"time", "timestamp", "unixtime", "ts", "eventtime", "eventtimestamp", "datetime", "createdat", "createdtime", "date", "eventdate"}
-        | {
-            "timestampms",
-            "visittime",
-            "clicktime",
-            "viewtime",
-            "reviewtime",
-            "unixreviewtime",
-            "checkintime",
-            "occurredat",
-            "timeframe",
-            "utctimestamp",
-            "tdat",
-        },
+        | {"timestampms", "visittime", "clicktime", "viewtime", "reviewtime", "unixreviewtime", "checkintime", "occurredat"}
+        | {"timeframe", "utctimestamp", "tdat"},
     ),
 }
 _NAMES_TIME = re.compile(r"date|time|(?:^|_)(?:ts|at|day|hour)(?:$|_)", re.IGNORECASE)

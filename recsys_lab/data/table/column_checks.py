@@ -16,10 +16,15 @@ from recsys_lab.data.table.encode import DECIMAL_COMMA, JSON, THREE_DIGITS, WRIT
 
 #: A date, as 2014-10-21, 20141021 or 21.10.2014, also with a time, or with its hour as YYMMDDHH or YYYYMMDDHH; minutes may follow.
 _MONTH_AND_DAY = r"(?:0[1-9]|1[0-2])-?(?:0[1-9]|[12]\d|3[01])"
-_WRITTEN = rf"(?:(?:\d{{4}}-|(?:19|20)\d\d){_MONTH_AND_DAY}|\d{{1,2}}[./]\d{{1,2}}[./]\d{{4}})(?:[T ]\d.*)?"
+_WRITTEN = rf"(?:(?:\d{{4}}-|(?:19|20)\d\d){_MONTH_AND_DAY}|\d{{1,2}}[./]\d{{1,2}}[./]\d{{4}})(?:[T ]\d.*)?|[A-Z][a-z]{{2}} .*\d\d:\d\d.*"
 _DATE = rf"^(?:{_WRITTEN}|(?:19|20)?\d{{2}}{_MONTH_AND_DAY}(?:[01]\d|2[0-3])(?:[0-5]\d){{0,2}})$"
-#: Signs that separate several values in a cell, and JSON's arrays. Words have blanks and commas as well.
-_LISTS = {"|": r"^[^|]+(?:\|[^|]+)+$", "^": r"^[^\^]+(?:\^[^\^]+)+$", ";": r"^[^;]+(?:;[^;]+)+$", JSON: r"^\[.*,.*\]$"}
+#: JSON's arrays, and signs that separate several values in a cell. Words have blanks and commas as well.
+_LISTS = {
+    JSON: r"^\[.*[, ].*\]$|^\(.*,.*\)$",
+    "|": r"^[^|]+(?:\|[^|]+)+$",
+    "^": r"^[^\^]+(?:\^[^\^]+)+$",
+    ";": r"^[^;]+(?:;[^;]+)+$",
+}
 _LISTS_OR_WORDS = {",": r"^[^,]+(?:,[^,]+)+$", " ": r"^[^ ]+(?: +[^ ]+)+$"}
 #: From this share of its cells on, a column is one of lists.
 _LEAST_LISTS = 0.2

@@ -26,8 +26,14 @@ DECIMAL_COMMA = r"^-?\d*,\d+$"
 THREE_DIGITS = r"^-?\d{1,3}(?:,\d{3})+$"
 #: Of money and of shares, as people write them beside a number.
 SIGNS = r"[$€£¥₹%]"
+_CODES = "(?:USD|EUR|GBP|CHF|JPY|CNY|RMB|INR|KRW|BRL|CAD|AUD)"
+#: Before thousands, beside the point and the comma.
+_BLANKS = "' \u00a0\u202f"
 #: A number with such a sign, or with signs between its thousands.
-WRITTEN_OUT = rf"^\s*(?:{SIGNS}\s*-?[\d.,]*\d|-?[\d.,]*\d\s*{SIGNS}|-?\d{{1,3}}(?:\.\d{{3}})+,\d*|-?\d{{1,3}}(?:,\d{{3}})+\.\d*)\s*$"
+WRITTEN_OUT = (
+    rf"^\s*(?:(?:{SIGNS}|{_CODES})\s*[-−]?[\d.,]*\d|[-−]?[\d.,]*\d\s*(?:{SIGNS}|{_CODES})|[-−]{SIGNS}[\d.,]*\d|−[\d.,]*\d"
+    rf"|[-−]?\d{{1,3}}(?:\.\d{{3}})+,\d*|[-−]?\d{{1,3}}(?:,\d{{3}})+\.\d*|[-−]?\d{{1,3}}(?:[{_BLANKS}]\d{{3}})+(?:[.,]\d*)?)\s*$"
+)
 #: Between the values of a Parquet list, once it is text.
 LIST_SEPARATOR = "\x1f"
 #: Says of a column of lists that its cells are JSON.
@@ -60,11 +66,14 @@ def categories(column: pl.Series) -> pl.Series:
 def bags(column: pl.Series, separator: str) -> tuple[pl.Series, np.ndarray]:
     """The values of all cells, one after the other, and how many each cell has, int64 [N].
 
-    `separator` stands between them, JSON means JSON's arrays. Blanks around a value and empty ones are no values. A cell without a value
-    has one, None.
+    `separator` stands between them. JSON means JSON's arrays, and what Python prints of lists, tuples and arrays. Blanks around a value
+    and empty ones are no values. A cell without a value has one, None.
     """
     if separator == JSON:
-        lists = column.str.extract_all(r"\"(?:[^\"\\\\]|\\\\.)*\"|'[^']*'|[^\[\],\s\"'][^\[\],]*")
+        cells = column.str.strip_chars().str.replace(r"^[\[(](.*)[\])]$", "$1")
+        of_numpy = ~cells.str.contains("[,\"']").fill_null(False)
+        cells = cells.zip_with(~of_numpy, cells.str.replace_all(r"\s+", ","))
+        lists = cells.str.extract_all(r"\"(?:[^\"\\\\]|\\\\.)*\"|'[^']*'|[^\[\],\s\"'][^\[\],]*")
         values = lists.list.eval(pl.element().str.strip_chars().str.strip_chars("\"'").str.strip_chars())
         values = values.list.eval(pl.element().filter(pl.element() != "null"))
     else:
@@ -132,12 +141,12 @@ def plain(cells: pl.Series, decimal: str) -> pl.Series:
 
     `decimal` stands before a fraction, the other of point and comma, a blank or an apostrophe between thousands.
     """
-    between = "[, '\u00a0\u202f]" if decimal == "." else "[. '\u00a0\u202f]"
-    sign, digits = rf"(?:{SIGNS}|[A-Z]{{3}} )?", rf"(?:\d{{1,3}}(?:{between}\d{{3}})+|\d*)"
-    pattern = rf"^\s*{sign}\s*(-?)\s*{sign}\s*({digits})(?:{re.escape(decimal)}(\d*))?\s*(?:{SIGNS}| ?[A-Z]{{3}})?\s*$"
+    between = f"[{',' if decimal == '.' else '.'}{_BLANKS}]"
+    sign, digits = rf"(?:{SIGNS}|{_CODES})?", rf"(?:\d{{1,3}}(?:{between}\d{{3}})+|\d*)"
+    pattern = rf"^\s*{sign}\s*([-−]?)\s*{sign}\s*({digits})(?:{re.escape(decimal)}(\d*))?\s*{sign}\s*$"
     parts = cells.to_frame("cell").select(pl.col("cell"), parts=pl.col("cell").str.extract_groups(pattern)).unnest("parts")
     whole = pl.col("2").str.replace_all(between, "")
-    number = pl.concat_str("1", whole, pl.lit("."), pl.col("3").fill_null("0"))
+    number = pl.concat_str(pl.col("1").str.replace("−", "-"), whole, pl.lit("."), pl.col("3").fill_null("0"))
     return parts.select(pl.when(pl.col("2").is_not_null() & pl.col("cell").str.contains(r"\d")).then(number).otherwise("cell")).to_series()
 
 
@@ -150,7 +159,8 @@ def decimal_of(values: pl.Series) -> str:
 def _as_written(cells: pl.Series, cell: str) -> str | None:
     """What to do with a number that is written out for people: after a comma three digits may be a fraction, or belong to thousands."""
     known, name = cells.drop_nulls(), cells.name
-    if not plain(pl.Series([cell]), decimal := decimal_of(known)).cast(pl.Float64, strict=False).is_not_null().all():
+    read = plain(pl.Series([cell]), decimal := decimal_of(known))
+    if read[0] == cell or read.cast(pl.Float64, strict=False).has_nulls():
         return None
     commas = known.filter(known.str.contains(",", literal=True))
     if re.fullmatch(THREE_DIGITS, cell) and commas.str.contains(THREE_DIGITS).all():

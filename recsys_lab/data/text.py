@@ -157,7 +157,7 @@ def first_lines(path: Path, lines: int) -> list[str]:
     Raises UserError as `read_text` does."""
     for block in blocks(path, LOOK_BYTES):
         if wrong := no_text(block[: block.index(b"\n")]):
-            raise UserError("not UTF-8 text", where=f"{path}:1", given=wrong, remedy="mend the line")
+            raise UserError("not UTF-8 text", where=f"{path}:1", given=wrong, remedy="mend the line" if wrong == NUL else TO_UTF8)
         return block.decode("utf-8", errors="replace").replace("\r\n", "\n").split("\n")[:-1][:lines]
     return []
 

@@ -157,12 +157,12 @@ def table_file(random: np.random.Generator, root: Path) -> Table:
         put(root / f"{path}{suffix}", text.encode(encoding))
 
     if layout == "parts":
-        file("part-0", 0, 50, names), file("part-1", 50, ROWS, names)
+        file("part-0", 0, 50, names), file("part-1", 50, ROWS, names[::-1])
     elif layout == "hive":
         file("day=1/part-0", 0, 50, names), file("day=2/part-0", 50, ROWS, names)
         columns["day"] = Column("category", ["1"] * 50 + ["2"] * (ROWS - 50), [])
     elif layout == "splits":
-        file("train", 0, 80, names), file("valid", 80, 100, names), file("test", 100, ROWS, names)
+        file("train", 0, 80, names), file("valid", 80, 100, names[::-1]), file("test", 100, ROWS, names)
     else:
         file("clicks", 0, ROWS, names)
     told |= {"separator": separator, "quotes": quotes, "encoding": encoding, "bare": bare, "end": end, "suffix": suffix, "before": preamble}

@@ -124,7 +124,8 @@ def refuse_contradicted(
     others = TIME in columns and _are_times(fields[columns.index(TIME)])
     for place, column in enumerate(columns):
         if column in (USER, ITEM):
-            is_time = are_dates(fields[place]) or bare and not others and are_instants(fields[place])
+            in_digits = bare and (are_years_last(fields[place]) or not others and are_instants(fields[place]))
+            is_time = are_dates(fields[place]) or in_digits
             if is_time or are_fractions(fields[place]):
                 right = _with_time_at(place, len(columns)) if is_time else without(columns, place)
                 raise _contradicted(

@@ -84,7 +84,8 @@ def kind_of_times(values: Sequence[str]) -> str | None:
 def are_instants(values: Sequence[str]) -> bool:
     """Whether nearly all of `values` are ISO 8601, or numbers that are seconds from 1979 to 2039, or milli-, micro- or nanoseconds."""
     numbers = _numbers(pl.col("").str.replace_all(r",([0-9]{3})", "$1"))
-    epochs = [numbers.is_between(_EARLIEST * unit, _LATEST * unit) for unit in (1, 10**3, 10**6, 10**9)]
+    epochs = [numbers.is_between(_EARLIEST * unit, _LATEST * unit) for unit in (1, 10**3, 10**6)]
+    epochs.append(_nanoseconds(pl.col("")).is_between(int(_EARLIEST * 10**9), int(_LATEST * 10**9)))  # a float so great is an id
     return kind_of_times(values) in CALENDAR or any(_share(epoch, values) >= _MOST for epoch in epochs)
 
 

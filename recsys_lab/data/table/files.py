@@ -89,8 +89,8 @@ def _only(root: Path, names: Sequence[str] | None) -> Source:
     whole = source_of(root, names)
     if not files:  # folders alone: one with parts, or one a value of a column
         return whole if len(whole.parts) > 1 or whole.parts[0].keys else source_of(whole.parts[0].path, names)
-    first = columns_of(source_of(files[0], names))
-    if any(columns_of(source_of(path, names)) != first for path in files[1:]):
+    first = sorted(columns_of(source_of(files[0], names)))
+    if any(sorted(columns_of(source_of(path, names))) != first for path in files[1:]):
         given = ", ".join(path.name for path in files)
         remedy = "name it: data.file=FILE, or data.splits.train=FILE and the others"
         raise UserError("several tables with different columns", where=root, given=given, allowed="files of one table", remedy=remedy)

@@ -99,6 +99,64 @@ def test_a_guess_that_the_values_contradict_is_refused_with_the_right_line(tmp_p
     assert f"data.columns={right}" in message, message
 
 
+DAY = 86_400
+#: Logs that were read wrongly without a word: their lines, and what the refusal says.
+REFUSED = {
+    "a header of unknown names": (["who,what", *(f"{u},{i}" for u, i in EVENTS)], "data.columns=[user,item]"),
+    "the same of ids with letters": (["who,what", *(f"u{u},i{i}" for u, i in EVENTS)], "data.columns=[user,item]"),
+    "a word after the time": ([f"{u},{i},3,{iso(t * 3, 'T')},x" for u, i, t in TIMED], "data.columns=[user,item,other,time,other]"),
+    "check-ins": ([f"{u}\t{iso(t, 'T')}\t30.23{n}\t-97.7{n}\t{i}" for n, (u, i, t) in enumerate(TIMED)], "[user,time,other,other,item]"),
+    "the year last": (["user,item,time", *(f"{u},{i},1{n % 9}0{1 + n % 7}2017" for n, (u, i) in enumerate(EVENTS))], "with the year last"),
+    "two units": (["user,item,time", *(f"{u},{i},{t if n % 2 else t * 1000}" for n, (u, i, t) in enumerate(TIMED))], "others milliseconds"),
+    "a clock beside its day": (
+        ["user,item,date,hour", *(f"{u},{i},2017-01-1{n % 9},10:{n:02d}" for n, (u, i) in enumerate(EVENTS))],
+        "the clock stands in a field of its own",
+    ),
+    "times of the items": (
+        ["user,item,date", *(f"{u},{i},{iso(SECOND + DAY * i, 'T')}" for u in range(9) for i in range(6))],
+        "each item has one time",
+    ),
+    "items before users": ([f"B{int(i):09d},A{u:>013},5.0,{t}" for u, i, t in TIMED], "data.columns=[item,user,rating,time]"),
+    "a line a user, of three items each": ([f"{u} {u + 1} {u + 20} {u + 3}" for u in range(30)], "data.format=sequences"),
+    "ratings as many as lines": ([f"{u % 5},{u % 7},{u * 37 % 1000}" for u in range(60)], "data.columns=[user,item,other]"),
+    "JSON": (['{"user_id": 1, "item_id": 2}'] * 9, "polars.read_ndjson"),
+    "a header behind a comment sign": (["#user_id,item_id", *(f"{u},{i}" for u, i in EVENTS)], "a comment that may be the header"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_was_read_wrongly_is_refused_with_the_line_that_is_right(tmp_path: Path, case: str) -> None:
+    lines, said = REFUSED[case]
+    write(tmp_path / "log.txt", lines)
+    assert said in (message := refused(opened, tmp_path)), message
+
+
+PASSED_OVER = {"Excel's word": ["sep=,"], "comments": ["# of 2019", "% 12 20"], "blank lines": ["", ""]}
+
+
+@pytest.mark.parametrize("case", PASSED_OVER)
+def test_lines_before_the_header_are_passed_over(tmp_path: Path, case: str) -> None:
+    write(tmp_path / "log.csv", [*PASSED_OVER[case], "user_id,item_id,timestamp", *(f"{u},{i},{t}" for u, i, t in MIXED)])
+    data = opened(tmp_path)
+    assert histories(data) == ROWS
+    assert any("passed over before the first row" in note for note in data.notes) == (case != "blank lines")
+
+
+@pytest.mark.parametrize(("form", "columns"), [("{};{};4,5", None), ("{};{};1,500,000", ["user", "item", "other"]), ("{};{};3,5,7", None)])
+def test_commas_within_numbers_separate_nothing(tmp_path: Path, form: str, columns: list[str] | None) -> None:
+    head = ["user;item;rating"] if columns is None else []
+    write(tmp_path / "log.csv", [*head, *(form.format(u, i) for u, i in EVENTS)])
+    if form.endswith("3,5,7"):
+        assert "the rating is not a number" in refused(opened, tmp_path)
+    else:
+        assert histories(opened(tmp_path, columns=columns)) == ROWS
+
+
+def test_times_that_may_be_missing_are_said(tmp_path: Path) -> None:
+    write(tmp_path / "log.csv", ["user_id,item_id,timestamp", *(f"{u},{i},{t if n else 0}" for n, (u, i, t) in enumerate(TIMED))])
+    assert any(note.startswith("1 times are 0 or less, beside times since 1979") for note in opened(tmp_path).notes)
+
+
 def test_the_line_of_a_refusal_works_with_a_header_of_other_names(tmp_path: Path) -> None:
     write(tmp_path / "log.csv", ["who,what,begun", *(f"{u},{i},{iso(t, 'T')}" for u, i, t in MIXED)])
     assert histories(opened(tmp_path, columns=["user", "item", "time"])) == ROWS

@@ -285,3 +285,17 @@ def test_whole_numbers_of_which_few_are_large_are_numbers(tmp_path: Path) -> Non
 )  # fmt: skip
 def test_kinds_of_columns(values: list, kind: str) -> None:
     assert kind_of(pl.Series("a", list(values), strict=False)) == kind
+
+
+@pytest.mark.parametrize("before", [["sep=,"], ["# made in 2019", "", "# by hand"]])
+def test_lines_before_the_header_are_passed_over_with_a_note(tmp_path: Path, before: list[str]) -> None:
+    write(tmp_path / "a.csv", [*before, *labelled(user=[f"u{i % 5}" for i in range(ROWS)])])
+    data = opened(tmp_path)
+    assert sum(split.rows for split in data.splits.values()) == ROWS
+    assert f"passed over before the first row: {', '.join(repr(line) for line in before if line)}" in data.notes
+
+
+def test_parts_may_have_their_columns_in_another_order(tmp_path: Path) -> None:
+    frame().write_csv(tmp_path / "a.csv")
+    frame().select("day", "user", "label").write_csv(tmp_path / "b.csv")
+    assert sum(split.rows for split in opened(tmp_path).splits.values()) == 2 * ROWS

@@ -16,7 +16,7 @@ import numpy as np
 
 from recsys_lab.base.files import path_of, what_is
 from recsys_lab.data.cache import digest
-from recsys_lab.data.dataset import OpenDataSet, table_names
+from recsys_lab.data.dataset import OpenDataSet, refuse_empty, table_names
 from recsys_lab.data.measure import measure_row_counts
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.data.sources import source_identity
@@ -33,8 +33,11 @@ REMEDY = "measure these data: python -m recsys_lab frequencies data=... -o FILE"
 
 
 def save_frequencies(path: Path, dataset: DataSet, rows: int | None = None) -> int:
-    """Counts the first `rows` samples (None: all) of train into `path`, whole or not at all. Returns how many those were."""
+    """Counts the first `rows` samples (None: all) of train into `path`, whole or not at all. Returns how many those were.
+
+    UserError where there are none, or `path` cannot be written."""
     samples = dataset.splits["train"].rows if rows is None else min(rows, dataset.splits["train"].rows)
+    refuse_empty("train", samples, "data")
     counts = dict(zip(table_names(dataset.features), measure_row_counts(dataset, rows)))
     part = path.with_name(path.name + ".part.npz")
     try:

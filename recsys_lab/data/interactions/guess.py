@@ -40,8 +40,7 @@ def bare_columns(rows: Sequence[Sequence[str]], path: Path) -> tuple[str, ...]:
     if len(fields) not in (2, 3, 4) or len(times) > 1 or dates and len(fields) == 2:
         raise unclear(whole, path)
     _refuse_amazon(fields, path)
-    users = fields[0 if times != [0] else 1]
-    if len(set(users)) == len(users) > 1:  # it may be a line a user
+    if not times and len(fields) > 2 and len(set(fields[0])) == len(rows) > 1:  # it may be a line a user
         raise unclear(whole, path)
     columns: tuple[str, ...] = (USER, ITEM, RATING, TIME)[: len(fields)]
     if times and times != [3]:

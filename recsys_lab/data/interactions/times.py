@@ -115,8 +115,8 @@ def are_numbers(values: Sequence[str]) -> bool:
 
 def has_several_units(times: np.ndarray) -> bool:
     """Whether some are seconds since 1970, and others milliseconds or finer ones: together they do not sort."""
-    seconds = ((times >= _EARLIEST) & (times <= _LATEST)).mean()
-    return bool(seconds >= _HARDLY and (times >= _EARLIEST * 1000).mean() >= _HARDLY)
+    seconds, finer = ((times >= _EARLIEST) & (times <= _LATEST)).mean(), (times >= _EARLIEST * 1000).mean()
+    return bool(min(seconds, finer) >= _HARDLY and seconds + finer >= _MOST)
 
 
 def without_instant(times: np.ndarray) -> int:

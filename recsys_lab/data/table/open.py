@@ -86,6 +86,7 @@ def open_table(
         remedy = "or name one: data.file=FILE"
         raise UserError("the files are the splits already", where="data.split_column", given=split_column, remedy=remedy)
     train = sources["train"]
+    before = files.said_before(train)
     dropped = _dropped(train, drop or [], {label, split_column}, [*(dense or []), *(categorical or [])])
     if known is not None:
         dense, categorical = list(known.wanted.dense), list(known.wanted.categorical)
@@ -100,7 +101,7 @@ def open_table(
     own = {label, *([split_column] if split_column else []), *(dense or ()), *(categorical or ())}
     folder, meta = prepared_table(sources, table, cache_folder(cache), own, drop or (), known)
     noted = (
-        *_notes(table, dense, categorical, sources, passed_over, unlabelled or meta["unlabelled"]),
+        *_notes(table, dense, categorical, sources, passed_over, before, unlabelled or meta["unlabelled"]),
         *notes(meta["column_checks"], meta["separators"], meta["decimals"], {*(dense or ()), *(categorical or ())}, drop or ()),
     )
     return _opened(folder, meta, table, names, noted, sources)
@@ -227,13 +228,14 @@ def _notes(
     categorical: object,
     sources: Mapping[str, Source],
     passed_over: Mapping[str, Sequence[str]],
+    before: Sequence[str],
     unlabelled: str | None,
 ) -> list[str]:
     notes = [f"{split}: {sources[split].name}, not {', '.join(names)} (else: data.splits.{split})" for split, names in passed_over.items()]
     if dense is None or categorical is None:
         numbers = ", ".join(table.dense) or "none"
         notes.append(f"taken for numbers: {numbers}; for categories: {', '.join(table.categorical)} (else: data.dense, data.categorical)")
-    notes += files.said_before(sources["train"])
+    notes += before
     if table.counts:
         notes.append(f"whole numbers, most of them small and some large, so their logarithm is read: {', '.join(table.counts)}")
     if table.lists:

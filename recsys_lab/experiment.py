@@ -257,10 +257,7 @@ class Experiment:
         return self.baselines and self.judges_clicks(data)
 
     def check(self, data: DataSet) -> None:
-        """Refuses data whose steps are too large, whose clicks could not be judged as is wanted, or a start that nothing gives.
-
-        Raises UserError.
-        """
+        """UserError for empty splits, too large steps, clicks that could not be judged as is wanted, or a start that nothing gives."""
         if self.starts_ranks and (empty := [split for split, rows in data.splits.items() if not rows.rows]):
             raise UserError(f"the {empty[0]} split is empty", where="data", given="; ".join(data.notes), remedy="or mode=plan")
         look_ups = sum(feature.mean_length for feature in data.features)

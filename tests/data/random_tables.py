@@ -127,6 +127,7 @@ def table_file(random: np.random.Generator, root: Path) -> Table:
     keys = {name: column.kind[6:] for name, column in columns.items() if column.kind.startswith("list: ")}
     if keys and random.random() < 0.5:
         chosen["lists"] = keys
+    may_refuse += ["a word beyond the first part"] if any(column.kind == "number: NA" for column in columns.values()) else []
     may_refuse += ["ids in floats"] if any(column.kind == "odd: rounded" for column in columns.values()) else []
     signs = {"thousands": ".", "all thousands": ".", "dollar": ".", "percent": ".", "comma": ",", "euro": ","}
     written_out = {name: sign for name, column in columns.items() if (sign := signs.get(column.kind.removeprefix("number: ")))}

@@ -22,7 +22,9 @@ _ISO = (
 _DAY = r"[0-9]{1,4}[-./][0-9]{1,2}[-./][0-9]{1,4}"
 _CLOCK = r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.,][0-9]+)?)?( ?[AaPp][Mm])?"
 _DATE_LIKE = rf"^{_DAY}([Tt ,]|$)|^[A-Z][a-z]{{2}},? [A-Z0-9].* {_CLOCK}|^{_CLOCK}$"
-_DIGITS = r"^(19[89]|20[0-4])[0-9](0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])(([01][0-9]|2[0-3])([0-5][0-9]){0,2})?$"
+_DAY_IN_DIGITS = "(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])"
+_HOUR = "([01][0-9]|2[0-3])"
+_DIGITS = rf"^((19[89]|20[0-4])[0-9]{_DAY_IN_DIGITS}({_HOUR}([0-5][0-9]){{0,2}})?|[0-9]{{2}}{_DAY_IN_DIGITS}{_HOUR})$"
 _YEAR_LAST = (
     r"^(0?[1-9]|[12][0-9]|3[01])(0[1-9]|1[0-2])(19[89]|20[0-4])[0-9]$|^(0?[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])(19[89]|20[0-4])[0-9]$"
 )
@@ -90,7 +92,7 @@ def are_instants(values: Sequence[str]) -> bool:
 
 
 def are_dates(values: Sequence[str]) -> bool:
-    """Whether nearly all of `values` are written as dates or clocks are, in whichever form. In digits, as 20170814 or 20170814105109."""
+    """Whether nearly all of `values` are written as dates or clocks are, in whichever form. In digits, as 20170814, 17081410 or 20170814105109."""
     return kind_of_times(values) in CALENDAR or _share(pl.col("").str.contains(f"{_DATE_LIKE}|{_DIGITS}"), values) >= _MOST
 
 

@@ -39,6 +39,7 @@ LIST_SEPARATOR = "\x1f"
 #: Says of a column of lists that its cells are JSON.
 JSON = "json"
 POOLINGS = ("sum", "mean")
+NO_NUMBER = "leave the cell empty where a number is missing, or name it in data.categorical"
 #: What may stand before a fraction.
 DECIMALS = (".", ",")
 MISSING, RARE = 0, 1  # rows of every vocabulary's table; hashed tables have the first alone
@@ -113,7 +114,7 @@ def numbers(
     parsed = (plain(cells, decimal) if decimal else cells).cast(pl.Float64, strict=False)
     size = parsed.fill_null(0.0).abs()
     for bad, what, remedy in (
-        ((parsed.is_null() | size.is_nan()) & cells.is_not_null(), "is not a number", "or name it in data.categorical"),
+        ((parsed.is_null() | size.is_nan()) & cells.is_not_null(), "is not a number", NO_NUMBER),
         (size > GREATEST, "is no number that 32 bits can hold", "mend the row"),
     ):
         if bad.any():

@@ -92,7 +92,7 @@ def are_instants(values: Sequence[str]) -> bool:
 
 
 def are_dates(values: Sequence[str]) -> bool:
-    """Whether nearly all of `values` are written as dates or clocks are, in whichever form. In digits, as 20170814, 17081410 or 20170814105109."""
+    """Whether nearly all of `values` are written as dates or clocks are, in digits too (20170814, 17081410, 20170814105109)."""
     return kind_of_times(values) in CALENDAR or _share(pl.col("").str.contains(f"{_DATE_LIKE}|{_DIGITS}"), values) >= _MOST
 
 

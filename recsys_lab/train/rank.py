@@ -166,7 +166,7 @@ def _restore_best(run: Run, job: Job) -> None:
 def judged(
     model: torch.nn.Module, objective: Objective, loader: Loaders, job: Job, data: DataSet, device: torch.device
 ) -> dict[str, Judgement]:
-    """Exact quality of `model` on every split that can be judged. Train only up to its limit of rows."""
+    """Exact quality of `model` on every split that can be judged. Train only where that was asked for."""
     if not data.learnable:
         return {}
     judgements = {}

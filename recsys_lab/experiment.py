@@ -149,9 +149,10 @@ class LauncherChoice:
     def ranks(self) -> int:
         return self.hosts * self.ranks_per_host
 
-    def prepare(self) -> None:
-        """Starts what the launcher's module can start before the plan is made (launchers/local.py: prepare)."""
-        getattr(sys.modules[self.launch.func.__module__], "prepare", lambda: None)()  # type: ignore[attr-defined]
+    def prepare(self, logger: Callable[..., Any]) -> None:
+        """Starts what the launcher's module can start before the plan is made (launchers/local.py: prepare). `logger`: of the run."""
+        libraries = getattr(sys.modules[logger.func.__module__], "LIBRARIES", ())  # type: ignore[attr-defined]
+        getattr(sys.modules[self.launch.func.__module__], "prepare", lambda _: None)(libraries)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)

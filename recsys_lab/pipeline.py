@@ -57,7 +57,7 @@ def run(
     if experiment.predictions is not None:
         out_file(experiment.predictions, "predictions", (".parquet",))
     if experiment.starts_ranks:
-        experiment.launcher.prepare()
+        experiment.launcher.prepare(experiment.logger)
     data = experiment.open_data()
     experiment = experiment.with_default_hyperparameters(data)
     experiment.check(data)

@@ -31,8 +31,8 @@ MARGIN = 0.06
 _CLIP = 20.0  # logits of a base rate of 0 or 1
 
 
-#: Fits that this process keeps: jobs of a sweep ask for the same ones.
-MOST_KEPT = 64
+#: Fits that this process keeps: jobs of a sweep ask for the same ones, seed by seed.
+MOST_KEPT = 8
 _KEPT: dict[tuple[Hashable, ...], Fitted] = {}
 
 

@@ -2,8 +2,8 @@
 
     .venv/bin/python experiments/benchmarks/sweep.py [--logger none] [WORD ...]
 
-Two models, two sharders and four seeds on data=synthetic, unless words of your own say what varies. Half of the wall time goes by on one
-core: `cpu_s` is the CPU time of all processes, so it hardly changes on a machine that runs something else too.
+Two models, two sharders and four seeds on data=synthetic, unless words of your own say what varies. `cpu_s` is the CPU time of all
+processes: it differs less than `wall_s` on a machine that runs something else too. `a_job_s` is the median from one record to the next.
 """
 
 from __future__ import annotations

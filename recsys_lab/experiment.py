@@ -149,9 +149,8 @@ class LauncherChoice:
     def ranks(self) -> int:
         return self.hosts * self.ranks_per_host
 
-    def prepare(self, logger: Callable[..., Any]) -> None:
-        """Starts what the launcher's module can start before the plan is made (launchers/local.py: prepare). `logger`: of the run."""
-        libraries = getattr(sys.modules[logger.func.__module__], "LIBRARIES", ())  # type: ignore[attr-defined]
+    def prepare(self, libraries: Sequence[str]) -> None:
+        """Starts what the launcher's module can start before the plan is made (launchers/local.py: prepare)."""
         getattr(sys.modules[self.launch.func.__module__], "prepare", lambda _: None)(libraries)  # type: ignore[attr-defined]
 
 

@@ -69,13 +69,16 @@ def run(
     return pickle.loads(answer)  # noqa: S301  written by our own rank
 
 
-def start(method: str = "spawn") -> Agent:
-    """The agent of this process, started if it does not run. `method`: `fork` only where this process has computed nothing yet."""
+def start(method: str = "spawn", libraries: Sequence[str] = ()) -> Agent:
+    """The agent of this process, started if it does not run. `method`: `fork` only where this process has computed nothing yet.
+
+    `libraries`: what it imports beside those that every rank needs, where they are installed.
+    """
     agent = _AGENTS.get(os.getpid())
     if agent is None or not agent.process.is_alive():
         context = multiprocessing.get_context(method)
         own_end, agents_end = context.Pipe()
-        process = context.Process(target=_serve, args=(agents_end, own_end), name="agent of ranks")  # type: ignore[attr-defined]
+        process = context.Process(target=_serve, args=(agents_end, own_end, libraries), name="agent of ranks")  # type: ignore[attr-defined]
         resource_tracker.ensure_running()  # in place of within `start`, where it would let signals through
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_A_GROUP)  # in the agent from its first moment on
         try:
@@ -122,8 +125,11 @@ class Agent:
         self.process.join()
 
 
-def import_libraries() -> None:
-    """Imports what ranks need. It stays, so it is not searched for garbage: a search in a rank would copy memory that ranks share."""
+def import_libraries(others: Sequence[str] = ()) -> None:
+    """Imports what ranks need. It stays, so it is not searched for garbage: a search in a rank would copy memory that ranks share.
+
+    `others`: what some runs need too. Where one of them fails, the rank that needs it says so.
+    """
     gc.disable()
     try:
         for name in LIBRARIES:
@@ -132,12 +138,15 @@ def import_libraries() -> None:
 
         for scheme in known_schemes().values():
             importlib.import_module(scheme.execution.partition(":")[0])
+        for name in others:
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
     finally:
         gc.freeze()
         gc.enable()
 
 
-def _serve(pipe: connection.Connection, launchers_end: connection.Connection) -> None:
+def _serve(pipe: connection.Connection, launchers_end: connection.Connection, libraries: Sequence[str]) -> None:
     """The life of the agent."""
     launchers_end.close()
     for number in _OF_A_GROUP:
@@ -145,7 +154,7 @@ def _serve(pipe: connection.Connection, launchers_end: connection.Connection) ->
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _OF_A_GROUP)
     broken: Exception | None = None
     try:
-        import_libraries()
+        import_libraries(libraries)
     except Exception as error:  # noqa: BLE001  of a broken installation: the launcher raises it
         broken = error
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

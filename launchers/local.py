@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,9 @@ CORES = "RECSYS_LAB_CORES"
 HERE = ("launchers.local.launch", "launchers.emulated.launch")
 
 
-def prepare() -> None:
-    """Starts the agent, which imports what ranks need while the run is planned."""
-    agent.start()
+def prepare(libraries: Sequence[str]) -> None:
+    """Starts the agent, which imports what ranks need while the run is planned. `libraries`: what this run's need beside the usual ones."""
+    agent.start(libraries=libraries)
 
 
 def launch(

@@ -149,9 +149,9 @@ class LauncherChoice:
     def ranks(self) -> int:
         return self.hosts * self.ranks_per_host
 
-    def prepare(self) -> None:
+    def prepare(self, libraries: Sequence[str]) -> None:
         """Starts what the launcher's module can start before the plan is made (launchers/local.py: prepare)."""
-        getattr(sys.modules[self.launch.func.__module__], "prepare", lambda: None)()  # type: ignore[attr-defined]
+        getattr(sys.modules[self.launch.func.__module__], "prepare", lambda _: None)(libraries)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.serialise import load_plan, save_plan
 from recsys_lab.planning import bounds, in_run, most_rows_here, plan_for, plan_here, price, replan, store_curve, with_bounds, with_interval
 from recsys_lab.record.environment import check_rows, write_environment
-from recsys_lab.record.loggers import finish
+from recsys_lab.record.loggers import finish, libraries
 from recsys_lab.record.result import CHOICES, RESULT_FILE, Result, plan_summary, write_result
 from recsys_lab.record.run_folder import REASONS_FILE, STORES_FILE
 from recsys_lab.report import say
@@ -57,7 +57,7 @@ def run(
     if experiment.predictions is not None:
         out_file(experiment.predictions, "predictions", (".parquet",))
     if experiment.starts_ranks:
-        experiment.launcher.prepare()
+        experiment.launcher.prepare(libraries(experiment.logger))
     data = experiment.open_data()
     experiment = experiment.with_default_hyperparameters(data)
     experiment.check(data)

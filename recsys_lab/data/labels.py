@@ -7,7 +7,8 @@ import numpy as np
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import UserError
 
-BLOCK_ROWS = 65_536
+#: Rows that are read at once. Both classes are mostly there in the first ones.
+BLOCK_ROWS = 4096
 
 
 def check_labels(data: DataSet) -> None:

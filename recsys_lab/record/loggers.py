@@ -6,6 +6,7 @@ Lightning is imported where a training takes its logger, so that no plan and no 
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,12 @@ def none(folder: Path, config: Mapping[str, Any], name: str, group: str | None =
     Args:
         folder, config, name, group: those of `tensorboard`.
     """
+
+
+def libraries(logger: Any) -> Sequence[str]:
+    """What a training with `logger`, a `_target_` of `conf/logger`, imports beside what every rank does: `LIBRARIES` of its module."""
+    named: Sequence[str] = getattr(sys.modules[logger.func.__module__], "LIBRARIES", ())
+    return named
 
 
 def finish(logger: Any | None, status: str) -> None:

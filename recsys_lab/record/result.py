@@ -179,6 +179,15 @@ class Pruned:
 
 
 @dataclass(frozen=True)
+class EndedBy:
+    """The limit that ended training before its last epoch did: a `key` of the config, after `steps` of `of_steps`."""
+
+    key: str
+    steps: int
+    of_steps: int
+
+
+@dataclass(frozen=True)
 class Predictions:
     """A file with `rows` predictions of a `split`."""
 
@@ -193,8 +202,9 @@ class Result:
 
     `breakdown`: of clicks, by split: reliability, and quality by columns that were named. `chosen`: the keys that the config left open,
     with the values that suit the data. `baselines`: of clicks, unless switched off. `error` is written for a failed run only; `study` for a
-    study, whose figures lie in it; `pruned` for a run that a search cut short; `started_from` for one that began with trained weights;
-    `predictions` where they were written; `unknown_values` of a new test file: by column, rows with a value that training did not know.
+    study, whose figures lie in it; `pruned` for a run that a search cut short; `ended_by` for one that a limit did; `started_from` for one
+    that began with trained weights; `predictions` where they were written; `unknown_values` of a new test file: by column, rows with a
+    value that training did not know.
     """
 
     status: str  # completed | failed | pruned
@@ -216,6 +226,7 @@ class Result:
     predictions: Predictions | None = None
     breakdown: Mapping[str, Breakdown] | None = None
     unknown_values: Mapping[str, int] | None = None
+    ended_by: EndedBy | None = None
 
     def __post_init__(self) -> None:
         assert self.status in STATES, self.status
@@ -240,6 +251,7 @@ class Result:
         }
         record |= {"error": _part(self.error)} if self.error else {}
         record |= {"pruned": _part(self.pruned)} if self.pruned else {}
+        record |= {"ended_by": _part(self.ended_by)} if self.ended_by else {}
         record |= {"chosen": dict(self.chosen)} if self.chosen else {}
         record |= {"baselines": _part(self.baselines)} if self.baselines else {}
         record |= {"breakdown": {split: _part(one) for split, one in self.breakdown.items()}} if self.breakdown else {}

@@ -28,6 +28,8 @@ from recsys_lab.record.headline import ARTIFACTS, headline
 from recsys_lab.record.loggers import LIGHTNING, Tables
 
 WANDB = Package("wandb", "wandb", "logger=none")
+#: What a training with it imports, for the agent of its ranks (launchers/agent.py): two seconds, the second one where a W&B run begins.
+LIBRARIES = ("wandb", "wandb.sdk.launch")
 MODES = ("auto", "online", "offline")
 IDS_FILE = "wandb/ids.json"
 #: Seconds until a server that does not answer is given up.

@@ -16,10 +16,7 @@ ADVICE = (
     "or a search (docs/search.md); look for columns to drop (data.drop)"
 )
 
-STAYED = (
-    f"the model is the {REGRESSION} that it began as: no later weights had a validation AUC that was higher by more than chance; "
-    "more rows help most"
-)
+STAYED = f"the model is the {REGRESSION} that it began as: no later weights had a validation AUC that was higher by more than chance"
 
 
 def overrides_text(settings: Mapping[str, Any]) -> str:
@@ -52,10 +49,16 @@ def baseline_sentences(record: Mapping[str, Any]) -> list[str]:
 
 
 def verdict(record: Mapping[str, Any]) -> list[str]:
-    """Where the model loses to the regression, by how much, and what to try. Where it is no more than that, why. Else nothing."""
+    """Where the model loses to the regression, by how much, and what to try. Where it is no more than that, why. Else nothing.
+
+    Of a model that was not trained to the end, only that.
+    """
+    cut = record.get("ended_by")
+    unfinished = cut and f"not trained to the end: {cut['steps']:,} of {cut['of_steps']:,} steps ({cut['key']})"
     figures, quality = record.get("baselines"), record["quality"] or {}
     gaps = lost_by(quality, figures["logistic_regression"]) if figures else {}
     if not gaps:
-        return [STAYED] if figures and is_baseline(quality, figures["logistic_regression"]) else []
+        stayed = figures and is_baseline(quality, figures["logistic_regression"])
+        return [f"{STAYED}; {unfinished or 'more rows help most'}"] if stayed else []
     where = ", ".join(f"by {gap:.4f} AUC on {split}" for split, gap in gaps.items())
-    return [f"the model loses to {REGRESSION} {where}: {ADVICE}"]
+    return [f"the model loses to {REGRESSION} {where}: {unfinished or ADVICE}"]

@@ -111,7 +111,7 @@ def run_sweep_job(config: DictConfig, folder: Path, writes: bool = True) -> int 
         with Ownership.of(folder) if writes else nullcontext():
             if writes and config.resume is None and (aside := sweep_folder.set_aside(folder)) is not None:
                 say.set_aside(aside)
-            return run_job(config, folder, sweep=sweep.name, writes=writes)
+            return run_job(checked if config.resume is None else config, folder, sweep=sweep.name, writes=writes)
     except UserError as error:  # another process has it: a SLURM job that outlived the sweep, whose record this must not touch
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -6,7 +6,7 @@ What the regression has learnt is a start for a model with a first-order part.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +22,18 @@ from recsys_lab.train.start import Start
 
 #: Rows of the train split that the regression is fitted on, and of a split that it is judged on.
 MOST_TRAIN_ROWS, MOST_JUDGED_ROWS = 60_000, 200_000
+JUDGED = ("validation", "test")
 #: Inverse strengths of regularisation that are tried, rising: the next fit begins where the last one ended.
 STRENGTHS = (0.01, 0.03, 0.1, 0.3, 1.0)
 MOST_ITERATIONS = 100
 #: Standard error of the difference of two AUCs of nearly the same scores, times the root of how many rows have the rarer label.
 MARGIN = 0.06
 _CLIP = 20.0  # logits of a base rate of 0 or 1
+
+
+#: Fits that this process keeps: jobs of a sweep ask for the same ones, seed by seed.
+MOST_KEPT = 8
+_KEPT: dict[tuple[Hashable, ...], Fitted] = {}
 
 
 @dataclass(frozen=True)
@@ -41,8 +47,20 @@ class Fitted:
 def fitted(data: DataSet, seed: int) -> Fitted:
     """The base rate and the regression of `data`, judged on its held-out splits as a model is.
 
-    One thread fits. Vectors are so short that a second one mostly waits: two took up to three times as long.
+    They are fitted once in a process for the same data and the same rows: the seed draws these where a split is large.
     """
+    sizes = {name: data.splits[name].rows for name in ("train", *JUDGED) if name in data.splits}
+    draws = any(rows > (MOST_TRAIN_ROWS if name == "train" else MOST_JUDGED_ROWS) for name, rows in sizes.items())
+    of = data.fingerprint, data.features, data.dense_features, *sizes.items(), seed if draws else None
+    if of not in _KEPT:
+        if len(_KEPT) == MOST_KEPT:
+            del _KEPT[next(iter(_KEPT))]
+        _KEPT[of] = _fit(data, seed)
+    return _KEPT[of]
+
+
+def _fit(data: DataSet, seed: int) -> Fitted:
+    """One thread fits. Vectors are so short that a second one mostly waits: two took up to three times as long."""
     from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits
 
@@ -51,7 +69,7 @@ def fitted(data: DataSet, seed: int) -> Fitted:
     inputs, labels = encoder.fitted(*_read(train, _drawn(train.rows, MOST_TRAIN_ROWS, seed)))
     judged = {
         name: encoder.applied(*_read(data.splits[name], _drawn(data.splits[name].rows, MOST_JUDGED_ROWS, seed)))
-        for name in ("validation", "test")
+        for name in JUDGED
         if name in data.splits
     }
     rate = float(labels.mean())

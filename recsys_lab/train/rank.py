@@ -22,7 +22,7 @@ from recsys_lab.base.devices import device_here, take, why_no_gpu
 from recsys_lab.base.environment import DEVICE, word_of
 from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.config.frozen import identity
-from recsys_lab.config.options import PruneOptions
+from recsys_lab.config.options import PruneOptions, TrainerOptions
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import UserError
@@ -35,8 +35,9 @@ from recsys_lab.plan.store_facts import expected_counts
 from recsys_lab.record.loggers import finish
 from recsys_lab.record.metrics import HIGHER_IS_BETTER
 from recsys_lab.record.metrics_csv import MetricsCsv, read_metrics
-from recsys_lab.record.result import Measured, Result, write_result
+from recsys_lab.record.result import EndedBy, Measured, Result, write_result
 from recsys_lab.train import FROM_CHECKPOINT, checkpoint_folder
+from recsys_lab.train.callbacks import TimeLimit
 from recsys_lab.train.coverage import Seen, coverage, gather, hot_rows
 from recsys_lab.train.evaluate import Judgement, evaluate
 from recsys_lab.train.input_dist_prefetch import PrefetchInputDist
@@ -166,7 +167,7 @@ def _restore_best(run: Run, job: Job) -> None:
 def judged(
     model: torch.nn.Module, objective: Objective, loader: Loaders, job: Job, data: DataSet, device: torch.device
 ) -> dict[str, Judgement]:
-    """Exact quality of `model` on every split that can be judged. Train only up to its limit of rows."""
+    """Exact quality of `model` on every split that can be judged. Train only where that was asked for."""
     if not data.learnable:
         return {}
     judgements = {}
@@ -192,7 +193,8 @@ def _record(run: Run, job: Job, data: DataSet, judgements: dict[str, Judgement])
     seen = gather(run.trained.model)
     measured = run.measure.result(job.steps, launcher.hosts, launcher.ranks_per_host, run.device)
     measured = _with_expected(measured, job, data, run.measure.steps_done)
-    record = replace(job.record, measured=measured, started_from=run.begins.started)
+    ended_by = _ended_by(run, job.experiment.trainer)
+    record = replace(job.record, measured=measured, started_from=run.begins.started, ended_by=ended_by)
     record = with_quality(record, judgements) if data.learnable else record
     if run.prune.pruned is not None:
         record = replace(record, status="pruned", pruned=run.prune.pruned)
@@ -202,6 +204,17 @@ def _record(run: Run, job: Job, data: DataSet, judgements: dict[str, Judgement])
         write_result(job.folder, record)
         finish(run.logger, "completed")
     return record
+
+
+def _ended_by(run: Run, options: TrainerOptions) -> EndedBy | None:
+    """The limit that ended training before its last epoch did; None where none has."""
+    steps, of_steps = run.trainer.global_step, len(run.batches) * options.epochs
+    if steps >= of_steps:
+        return None
+    if steps == options.max_steps:
+        return EndedBy("trainer.max_steps", steps, of_steps)
+    in_time = any(isinstance(one, TimeLimit) and one.reached for one in run.trainer.callbacks)  # type: ignore[attr-defined]
+    return EndedBy("trainer.max_minutes", steps, of_steps) if in_time else None
 
 
 def _executor(

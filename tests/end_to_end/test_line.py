@@ -43,7 +43,7 @@ def test_the_record_keeps_the_contract(undisturbed):
     assert made["choices"] == {
         "model": "dcn", "sharder": "torchrec", "precision": "fp32", "cluster": "h100x64", "data": "synthetic", "launcher": "local",
     }  # fmt: skip
-    assert {split: q["examples"] for split, q in made["quality"].items()} == {"train": 6000, "validation": 1500, "test": 1500}
+    assert {split: q["examples"] for split, q in made["quality"].items()} == {"validation": 1500, "test": 1500}
     assert set(made["quality"]["test"]) == {"auc", "ne", "log_loss", "calibration", "examples"}
     assert set(made["plan"]) == {"world_size", "tables", "rows", "parameters", "bytes_per_rank", "tiers", "towers", "fullest_bytes"}
     assert made["plan"]["world_size"] == made["simulated"]["world_size"] == 64

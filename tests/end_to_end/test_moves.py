@@ -48,6 +48,7 @@ def test_whatever_sharder_trained_it_one_rank_finds_the_runs_own_auc(sharder: st
     run, again = tmp_path / "run", tmp_path / "again"
     trained = line(*SMALL, f"sharder={sharder}", "trainer.max_steps=6", "launcher.hosts=2", f"hydra.run.dir={run}", cache=cache)
     assert trained.code == 0, trained.err
+    assert result(run)["ended_by"] == {"key": "trainer.max_steps", "steps": 6, "of_steps": 48}
     elsewhere = ("sharder=torchrec_row_wise", "launcher.hosts=1", "launcher.ranks_per_host=1")
     done = line(f"start_from={run}", "mode=evaluate", *elsewhere, f"hydra.run.dir={again}", cache=cache)
     assert done.code == 0, done.err

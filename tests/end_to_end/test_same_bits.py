@@ -33,6 +33,13 @@ def test_the_same_line_twice(undisturbed, cache, tmp_path):
     assert bits(tmp_path / "again") == bits(undisturbed[0])
 
 
+def test_a_later_job_of_a_sweep_whose_processes_are_warm(undisturbed, cache, tmp_path):
+    """It follows one of another model in the same launcher and agent."""
+    done = line("-m", "model=dlrm,dcn", *LINE[1:], f"hydra.sweep.dir={tmp_path}", cache=cache)
+    assert done.code == 0, done.err
+    assert result(tmp_path / "1")["choices"]["model"] == "dcn" and bits(tmp_path / "1") == bits(undisturbed[0])
+
+
 def test_a_killed_run_resumes_to_the_same_end(undisturbed, cache, tmp_path):
     folder = tmp_path / "run"
     kill_and_resume(folder, cache, pause_s=0.3)

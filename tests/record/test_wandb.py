@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 import wandb
 from omegaconf import OmegaConf
 
+from recsys_lab.base.packages import is_there
 from recsys_lab.base.schema import checked, schema_of
 from recsys_lab.errors import UserError
 from recsys_lab.record import loggers, wandb_run
@@ -165,3 +167,9 @@ def test_another_logger_leaves_no_wandb_run_of_the_sweep(tmp_path):
     folder = sweep(tmp_path / "s")
     log_ablation(write_ablation(folder), OmegaConf.create({"_target_": "recsys_lab.record.loggers.none"}))
     assert not (folder / "wandb").exists()
+
+
+def test_the_agent_of_ranks_is_named_what_a_training_with_wandb_imports():
+    named = loggers.libraries(partial(wandb_run.start, project="p"))
+    assert named == wandb_run.LIBRARIES and all(map(is_there, named)) and named[0] == "wandb"
+    assert loggers.libraries(partial(loggers.csv)) == ()

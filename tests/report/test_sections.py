@@ -8,6 +8,7 @@ from dataclasses import replace
 import yaml
 
 from recsys_lab.record.baselines import Baselines
+from recsys_lab.record.result import EndedBy
 from recsys_lab.record.run_folder import read_run
 from recsys_lab.report.page import write_page
 from recsys_lab.report.sections import CALIBRATE, absent, collectives, headline, phases
@@ -77,5 +78,11 @@ def test_baselines_stand_beside_quality_and_a_lost_comparison_says_what_to_try(t
     quality = read_run(tmp_path / "lost").result["quality"]
     same = replace(result, baselines=Baselines(quality, quality, 0.1, 90_000, 90_000))
     assert "the model is the logistic regression that it began as" in quality_table(read_run(write_run(tmp_path / "same", same))).note
+    cut = replace(result, ended_by=EndedBy("trainer.max_steps", 40, 2450))
+    note = quality_table(read_run(write_run(tmp_path / "cut", cut))).note
+    assert "loses to logistic regression by" in note and "regularisation" not in note
+    assert "not trained to the end: 40 of 2,450 steps (trainer.max_steps)" in note
+    stayed = quality_table(read_run(write_run(tmp_path / "stayed", replace(same, ended_by=cut.ended_by)))).note
+    assert "not trained to the end" in stayed and "more rows help" not in stayed
     won = replace(result, baselines=Baselines(base, base, 0.1, 90_000, 90_000))
     assert "loses" not in quality_table(read_run(write_run(tmp_path / "won", won))).note

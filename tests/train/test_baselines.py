@@ -22,6 +22,7 @@ class Bags:
 
     def __init__(self, rows: int, seed: int, label: int | None = None):
         self.rows, draw = rows, np.random.default_rng(seed)
+        self.name = f"{rows} rows of seed {seed}, label {label}"
         self.lengths = draw.integers(1, 4, rows)
         self.ids = [draw.integers(0, 40, n) for n in self.lengths]
         self.dense = draw.normal(5.0, 2.0, rows)
@@ -36,9 +37,14 @@ class Bags:
         return Rows(self.labels[rows], dense, self.lengths[rows][None].astype(np.int32), np.concatenate([self.ids[r] for r in rows]))
 
 
+@pytest.fixture(autouse=True)
+def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "_KEPT", {})
+
+
 def data_set(train: Bags) -> OpenDataSet:
     splits = {"train": train, "validation": Bags(1000, 2), "test": Bags(1000, 3)}
-    return OpenDataSet((Feature("item", 40, 2.0),), 1, splits, AccessStatistics({}), "x")
+    return OpenDataSet((Feature("item", 40, 2.0),), 1, splits, AccessStatistics({}), train.name)
 
 
 def test_the_regression_finds_a_planted_linear_truth_and_the_base_rate_knows_no_order() -> None:
@@ -74,6 +80,34 @@ def test_large_data_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     baseline = fitted(data_set(Bags(2000, 1)), 1).figures
     assert (baseline.train_examples, baseline.of_train_examples) == (500, 2000)
     assert baseline.logistic_regression["test"]["examples"] == 300
+
+
+def test_the_same_rows_are_fitted_once_to_the_bits_of_another_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "MOST_TRAIN_ROWS", 500)
+    small, large = data_set(Bags(400, 1)), data_set(Bags(2000, 1))
+    first = fitted(large, 1)
+    monkeypatch.setattr(fitting, "_KEPT", {})
+    again = fitted(large, 1)
+    assert again is not first and again.figures == first.figures
+    assert again.start is not None and first.start is not None
+    of_item = [one.weights.tables["item"] for one in (again.start, first.start)]
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(*of_item))
+    fits: list[int] = []
+    monkeypatch.setattr(fitting, "_fit", lambda data, seed: fits.append(seed))
+    assert fitted(large, 1) is again and not fits
+    fitted(large, 2)  # other rows are drawn
+    fitted(data_set(Bags(2000, 5)), 3)
+    for seed in (4, 5):
+        fitted(small, seed)  # all rows, whatever the seed
+    assert fits == [2, 3, 4]
+
+
+def test_only_the_last_fits_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "MOST_KEPT", 2)
+    monkeypatch.setattr(fitting, "_fit", lambda data, seed: data.fingerprint)
+    for rows in (30, 31, 32):
+        fitted(data_set(Bags(rows, 1)), 1)
+    assert [of[0] for of in fitting._KEPT] == [Bags(31, 1).name, Bags(32, 1).name]
 
 
 def test_a_train_split_of_one_label_has_no_regression() -> None:

@@ -9,7 +9,7 @@ from hydra import initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.types import HydraContext
-from omegaconf import DictConfig
+from omegaconf import DictConfig, open_dict, read_write
 
 from launchers import slurm, torchrun
 from recsys_lab.base.paths import CONF
@@ -36,11 +36,11 @@ class Job:
         self.progress, self.writes, self.codes = progress, writes, list[int]()
 
     def __call__(self, config: DictConfig) -> None:
-        slurm.become_rank()
-        hydra = HydraConfig.get()
-        folder = torchrun.shared_folder(Path(hydra.runtime.output_dir))
-        job = StartedJob(with_choices(config, hydra), folder, hydra.job.num, tuple(hydra.overrides.task))
-        self.codes.append(run_in_sweep(self.progress, job, self.writes and not torchrun.is_follower()))
+        with slurm.task():
+            hydra = HydraConfig.get()
+            folder = torchrun.shared_folder(Path(hydra.runtime.output_dir))
+            job = StartedJob(with_choices(config, hydra), folder, hydra.job.num, tuple(hydra.overrides.task))
+            self.codes.append(run_in_sweep(self.progress, job, self.writes and not torchrun.is_follower()))
 
 
 def sweep(line: Sweep, writes: bool = True) -> list[int]:
@@ -61,12 +61,20 @@ def sweep(line: Sweep, writes: bool = True) -> list[int]:
     ):
         job = Job(progress, writes)
         context = HydraContext(config_loader=JobConfigs(line), callbacks=NoCallbacks())
+        if line.config.launcher.get("dry_run"):
+            _run_here(line.common)
         HydraConfig.instance().set_config(line.common)
         sweeper = Plugins.instance().instantiate_sweeper(config=line.common, hydra_context=context, task_function=job)
         sweeper.sweep(arguments=list(line.common.hydra.overrides.task))
     if writes:
         _write_table(line)
     return [*job.codes, *codes_elsewhere(line, job.codes)]
+
+
+def _run_here(common: DictConfig) -> None:
+    """Jobs run in this process, one after another, in place of where `launcher` sends them."""
+    with read_write(common.hydra), open_dict(common.hydra):
+        common.hydra.launcher = {"_target_": "hydra._internal.core_plugins.basic_launcher.BasicLauncher"}
 
 
 def _write_table(line: Sweep) -> None:

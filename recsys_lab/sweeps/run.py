@@ -16,6 +16,7 @@ from recsys_lab.base.paths import CONF
 from recsys_lab.config.command_line import JobConfigs, Sweep
 from recsys_lab.config.composition import hydra_errors, with_choices
 from recsys_lab.errors import UserError
+from recsys_lab.report import say
 from recsys_lab.sweeps.ablation import log_ablation, print_ablation, write_ablation
 from recsys_lab.sweeps.job import StartedJob, codes_elsewhere, run_in_sweep
 from recsys_lab.sweeps.live import SweepShown
@@ -83,5 +84,6 @@ def _write_table(line: Sweep) -> None:
         ablation = write_ablation(line.folder, line.config.ablation.baseline, line.config.ablation.level)
         print_ablation(ablation)
         log_ablation(ablation, line.config.logger)
+        say.offline(line.folder)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Any
 import pytest
 
 from launchers import slurm as launcher
+from launchers import torchrun
 from recsys_lab.base.files import override_of
 from recsys_lab.base.schema import checked, schema_of
-from recsys_lab.errors import UserError
+from recsys_lab.errors import Terminated, UserError
 from tests.end_to_end.lines import ROOT, SMALL, environment, killed, line, result
 from tests.launchers import one_machine_slurm
 from tests.launchers.test_torchrun import a_port
@@ -51,6 +53,22 @@ def test_outside_of_a_job_it_says_how(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(UserError, match="slurm without -m.*add -m.*launcher.dry_run=true"):
         launcher.join(print, {}, tmp_path, hosts=1, ranks_per_host=2)
+
+
+def test_a_task_of_submitits_ends_on_sigterm_with_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """submitit's own handler takes no notice of the signal."""
+    codes: list[int] = []
+    monkeypatch.setattr(torchrun, "leave", codes.append)
+    for name, value in {"SUBMITIT_EXECUTOR": "slurm", "RANK": "1", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        with launcher.task():
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise AssertionError("it goes on")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert codes == [Terminated.exit_code]
 
 
 def script_of(folder: Path, **options: Any) -> tuple[dict[str, str], str]:

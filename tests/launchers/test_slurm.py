@@ -40,13 +40,13 @@ def test_a_sweep_of_four_ends_with_its_table(tmp_path: Path) -> None:
             check=False,
         )
     assert not one_machine_slurm.steps_of(tmp_path / "slurm")
-    (script,) = (tmp_path / "sweep" / ".submitit").rglob("submission_file_*.sh")
-    assert "#SBATCH --array=0-3%1" in script.read_text()  # one job at a time unless launcher.jobs_at_once says otherwise
     assert done.returncode == 0, done.stderr[-3000:]
     records = [json.loads((tmp_path / "sweep" / str(job) / "result.json").read_text()) for job in range(4)]
     assert [(r["status"], r["choices"]["launcher"], r["measured"]["world_size"]) for r in records] == [("completed", "slurm", 2)] * 4
     table = (tmp_path / "sweep" / "ablation.md").read_text()
     assert "| dlrm | 2 |" in table and "| dcn | 2 |" in table and "failed" not in table
+    scripts = [path.read_text() for path in (tmp_path / "sweep" / ".submitit").rglob("*submission*.sh")]
+    assert scripts and all("#SBATCH --array=0-3%1" in script for script in scripts)  # one at a time, as launcher.jobs_at_once says
 
 
 def test_outside_of_a_job_it_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from hydra import initialize_config_dir
+from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.types import HydraContext
@@ -75,7 +76,7 @@ def sweep(line: Sweep, writes: bool = True) -> list[int]:
 def _run_here(common: DictConfig) -> None:
     """Jobs run in this process, one after another, in place of where `launcher` sends them."""
     with read_write(common.hydra), open_dict(common.hydra):
-        common.hydra.launcher = {"_target_": "hydra._internal.core_plugins.basic_launcher.BasicLauncher"}
+        common.hydra.launcher = ConfigStore.instance().load("hydra/launcher/basic.yaml").node
 
 
 def _write_table(line: Sweep) -> None:

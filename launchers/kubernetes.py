@@ -12,7 +12,7 @@ from annotated_types import Interval
 from pydantic import Strict
 
 from launchers import manifest, torchrun
-from recsys_lab.base.ranges import CountFromZero, Hosts, Positive, RanksPerHost, Threads, Timeout, text_like
+from recsys_lab.base.ranges import Count, CountFromZero, Hosts, Positive, RanksPerHost, Threads, Timeout, text_like
 from recsys_lab.errors import UserError
 from recsys_lab.units import counted
 
@@ -22,12 +22,14 @@ LABEL = text_like(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", 63, "lower-case letters, dig
 SUBDOMAIN = text_like(
     r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", 253, "lower-case letters, digits, - and . between them"
 )
-QUALIFIED = text_like(
-    r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?",
-    317,
-    "a name, or DOMAIN/NAME, of letters, digits, - _ .",
-)
+_NAME = r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+QUALIFIED = text_like(_NAME, 317, "a name, or DOMAIN/NAME, of letters, digits, - _ .")
 LABEL_VALUE = text_like(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?", 63, "letters, digits, - _ . between them, or nothing")
+TAINT = text_like(
+    rf"{_NAME}(=([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?)?:(NoSchedule|PreferNoSchedule|NoExecute)",
+    400,
+    "a taint such as dedicated=gpu:NoSchedule",
+)
 IMAGE = text_like(
     r"([A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
     r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?",
@@ -47,13 +49,21 @@ def launch(
     ranks_per_host: RanksPerHost,
     device_kind: Literal["cuda", "cpu"],
     image: Annotated[str, IMAGE] | None = None,
-    workdir: Annotated[str, PATH] = "/opt/recsys_lab",
+    image_secret: Annotated[str, SUBDOMAIN] | None = None,
+    workdir: Annotated[str, PATH] = "/recsys_lab",
     claim: Annotated[str, SUBDOMAIN] | None = None,
     mount: Annotated[str, PATH] = "/mnt/runs",
+    data_claim: Annotated[str, SUBDOMAIN] | None = None,
+    data_mount: Annotated[str, PATH] = "/mnt/data",
+    secret: Annotated[str, SUBDOMAIN] | None = None,
+    group: Annotated[int, Strict(), Interval(ge=0, le=2**31 - 1)] = 1000,
     namespace: Annotated[str, LABEL] = "default",
     queue: Annotated[str, LABEL] | None = None,
     node_selector: dict[Annotated[str, QUALIFIED], Annotated[str, LABEL_VALUE]] | None = None,
+    tolerations: list[Annotated[str, TAINT]] | None = None,
     gpu_resource: Annotated[str, QUALIFIED] = "nvidia.com/gpu",
+    rdma_resource: Annotated[str, QUALIFIED] | None = None,
+    rdma_count: Count = 1,
     cpus_per_rank: Threads = 8,
     host_memory_gb: Positive | None = None,
     shared_memory_gb: Positive = 16.0,
@@ -87,6 +97,7 @@ def launch(
         if not value:
             raise UserError("a pod needs one", where=f"launcher.{key}", given="nothing", remedy=f"give launcher.{key}=..., {remedy}")
     name = manifest.name_of(folder)
+    gpus = {gpu_resource: ranks_per_host} if device_kind == "cuda" else {}
     path = manifest.write(
         folder,
         FILE,
@@ -95,13 +106,18 @@ def launch(
         hosts=hosts,
         ranks_per_host=ranks_per_host,
         image=image,
+        image_secret=image_secret,
         workdir=workdir,
-        claim=claim,
-        mount=mount,
+        volumes=[("runs", claim, mount, False), *([("data", data_claim, data_mount, True)] if data_claim else [])],
+        secret=secret,
+        group=group,
         namespace=namespace,
         queue=queue,
         node_selector=node_selector,
-        gpu_resource=gpu_resource if device_kind == "cuda" else None,
+        tolerations=[_toleration(taint) for taint in tolerations or []],
+        gpu_taint=gpu_resource if gpus else None,
+        devices=gpus | ({rdma_resource: rdma_count} if rdma_resource else {}),
+        rdma=rdma_resource is not None,
         cpus_per_rank=cpus_per_rank,
         host_memory_gb=host_memory_gb,
         shared_memory_gb=shared_memory_gb,
@@ -112,6 +128,13 @@ def launch(
     print(f"kubernetes  {counted(hosts, 'pod')} of {counted(ranks_per_host, 'rank')}; the run will lie in {mount}/{name}")
     print(f"{'':>10}  {_apply(path) if submit else f'submit it with: kubectl apply -f {path}'}")
     return None
+
+
+def _toleration(taint: str) -> dict[str, str]:
+    """Of a taint as kubectl writes it: KEY=VALUE:EFFECT, or KEY:EFFECT for any value."""
+    key, _, effect = taint.rpartition(":")
+    key, equals, value = key.partition("=")
+    return {"key": key, **({"operator": "Equal", "value": value} if equals else {"operator": "Exists"}), "effect": effect}
 
 
 def _apply(path: Path) -> str:

@@ -11,6 +11,8 @@ import jinja2
 import yaml
 from omegaconf import OmegaConf
 
+from recsys_lab.base.paths import sweep_of
+
 #: Pods are called after the run, with a suffix, and Kubernetes allows 63 characters.
 LONGEST_NAME = 40
 #: What a user says here and not to the ranks. It is where the run folder lies here, how jobs of a sweep are made, and whether to submit.
@@ -28,7 +30,7 @@ TEMPLATES.filters["quoted"] = lambda text: yaml.safe_dump(text, default_style='"
 def write(folder: Path, file: str, /, **values: Any) -> Path:
     """Makes `file` in `folder` from the template of that name. Returns its path."""
     path = folder / file
-    path.write_text(TEMPLATES.get_template(f"{file}.j2").render(values), encoding="utf-8")
+    path.write_text(TEMPLATES.get_template(f"{file}.j2").render(sweep=sweep_of(folder), **values), encoding="utf-8")
     return path
 
 

@@ -20,6 +20,7 @@ from recsys_lab.units import counted
 FILE = "skypilot.yaml"
 ACCELERATOR = text_like(r"[A-Za-z0-9][A-Za-z0-9_.-]*", 63, "a name of `sky gpus list`, such as H100")
 INFRA = text_like(r"[a-z0-9*]+(/[A-Za-z0-9_.*-]+){0,3}", 255, "where to run, such as k8s or aws/us-east-1")
+VARIABLE = text_like(r"[A-Za-z_][A-Za-z0-9_]*", 255, "a variable of this shell, such as WANDB_API_KEY")
 COMMAND = text_like(r"(?=.*\S)[^\x00]*", 4096, "a command of the shell")
 
 
@@ -34,8 +35,12 @@ def launch(
     accelerator: Annotated[str, ACCELERATOR] | None = None,
     volume: Annotated[str, LABEL] | None = None,
     mount: Annotated[str, PATH] = "/mnt/runs",
+    data_volume: Annotated[str, LABEL] | None = None,
+    data_mount: Annotated[str, PATH] = "/mnt/data",
+    secrets: list[Annotated[str, VARIABLE]] | None = None,
     infra: Annotated[str, INFRA] | None = None,
     use_spot: bool = False,
+    network_tier: Literal["standard", "best"] | None = None,
     image: Annotated[str, IMAGE] | None = None,
     setup: Annotated[str, COMMAND] = "make env",
     cpus_per_rank: Threads = 8,
@@ -86,12 +91,14 @@ def launch(
         image=image,
         setup=setup,
         workdir=str(ROOT),
-        volume=volume,
-        mount=mount,
+        volumes={mount: volume} | ({data_mount: data_volume} if data_volume else {}),
+        secrets=secrets or [],
+        network_tier=network_tier,
         max_restarts=max_restarts,
         port=port,
         interface=interface,
     )
     print(f"skypilot    {counted(hosts, 'node')} of {counted(ranks_per_host, 'rank')}; the run will lie in {mount}/{name}")
-    print(f"{'':>10}  submit it with: sky jobs launch {path}")
+    options = "".join(f"--secret {name} " for name in secrets or [])
+    print(f"{'':>10}  submit it with: sky jobs launch {options}{path}")
     return None

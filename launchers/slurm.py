@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,13 +21,30 @@ from pydantic import Strict
 from launchers import manifest, torchrun
 from launchers.kubernetes import INTERFACE
 from recsys_lab.base.files import override_of
-from recsys_lab.base.paths import ROOT
+from recsys_lab.base.paths import ROOT, sweep_of
 from recsys_lab.base.ranges import Count, CountFromZero, Hosts, RanksPerHost, Threads, Timeout, text_like
-from recsys_lab.errors import UserError
+from recsys_lab.errors import Terminated, UserError
 from recsys_lab.units import counted
 
 FILE, LOGS = "slurm.sh", "logs"
+#: What sbatch takes besides: `qos`, and what it is to be.
+OPTION = text_like(r"[a-z][a-z0-9-]*", 63, "an option of sbatch without its --, such as qos")
+VALUE = text_like(r"[^\x00-\x1f]*", 1024, "one line of text")
 NAME = text_like(r"[A-Za-z0-9_][A-Za-z0-9_.,-]*", 255, "a name of SLURM's, or several with commas")
+
+
+@contextmanager
+def task() -> Iterator[None]:
+    """In a task that submitit started: a rank, which SIGTERM ends with its exit code. Elsewhere nothing."""
+    if os.environ.get("SUBMITIT_EXECUTOR") != "slurm":
+        yield
+        return
+    become_rank()
+    signal.signal(signal.SIGTERM, _terminate)  # submitit's handler takes no notice
+    try:
+        yield
+    except Terminated as error:
+        torchrun.leave(error.exit_code)
 
 
 def become_rank() -> None:
@@ -57,15 +77,18 @@ def join(
     minutes: Count = 1440,
     cpus_per_rank: Threads = 8,
     host_memory_gb: Count | None = None,
+    jobs_at_once: Count = 1,
+    sbatch: dict[Annotated[str, OPTION], Annotated[str, VALUE] | int | bool] | None = None,
     max_restarts: CountFromZero = 3,
-    port: Annotated[int, Strict(), Interval(ge=1024, le=65535)] = 29500,
+    port: Annotated[int, Strict(), Interval(ge=1024, le=65535)] | None = None,
     interface: Annotated[str, INTERFACE] | None = None,
     threads_per_rank: Threads = 1,
     timeout_s: Timeout = 600.0,
 ) -> Any:
     """In a job: runs `work(**arguments)` as the rank that this task is. Elsewhere, with `dry_run`: writes `folder`/slurm.sh.
 
-    Other keys than those below are of the script. `conf/launcher/slurm.yaml` explains them.
+    Of a sweep's job it also writes slurm.sh into the sweep's folder, an array of the jobs that are there so far.
+    Other keys than those below are of sbatch. `conf/launcher/slurm.yaml` explains them.
 
     Args:
         work, arguments, folder, hosts, ranks_per_host, threads_per_rank, timeout_s: those of `launchers.local.launch`.
@@ -85,13 +108,8 @@ def join(
     if not dry_run:
         remedy = "add -m: python run.py -m ...; or launcher.dry_run=true, which writes a script for sbatch"
         raise UserError("a run goes to SLURM as a sweep", where="launcher", given="slurm without -m", remedy=remedy)
-    folder = folder.resolve()
-    (folder / LOGS).mkdir(exist_ok=True)
-    path = manifest.write(
-        folder,
-        FILE,
-        name=manifest.name_of(folder),
-        words=shlex.quote(override_of("resume", folder)),
+    write = partial(
+        _write,
         hosts=hosts,
         ranks_per_host=ranks_per_host,
         gpus_per_node=ranks_per_host if device_kind == "cuda" else None,
@@ -100,12 +118,36 @@ def join(
         minutes=minutes,
         partition=partition,
         account=account,
+        jobs_at_once=jobs_at_once,
+        options=[_option(name, value) for name, value in (sbatch or {}).items() if value is not False],
         max_restarts=max_restarts,
         port=port,
         interface=interface,
-        checkout=shlex.quote(str(ROOT)),
-        log=shlex.quote(str(folder / LOGS / "slurm_%j.txt")),
     )
+    folder = folder.resolve()
+    path, sweep = write(folder, shlex.quote(override_of("resume", folder)), []), sweep_of(folder)
     print(f"{'slurm':>10}  {counted(hosts, 'node')} of {counted(ranks_per_host, 'rank')}; the job goes on with the run in {folder}")
     print(f"{'':>10}  submit it with: sbatch {path}")
+    if sweep is not None:
+        numbers = sorted(int(one.parent.name) for one in sweep.glob(f"*/{FILE}") if one.parent.name.isdigit())
+        before, _, after = override_of("resume", sweep / "JOB").rpartition("JOB")
+        array = write(sweep, f'{shlex.quote(before)}"$SLURM_ARRAY_TASK_ID"{after and shlex.quote(after)}', numbers)
+        print(f"{'':>10}  or the {counted(len(numbers), 'job')} of the sweep so far, {jobs_at_once} at a time: sbatch {array}")
     return None
+
+
+def _write(folder: Path, words: str, array: Sequence[int], **keys: Any) -> Path:
+    """`folder`/slurm.sh, of one run or an `array` of them. `words`: of run.py, as the shell reads them."""
+    (folder / LOGS).mkdir(exist_ok=True)
+    log = shlex.quote(str(folder / LOGS / ("slurm_%A_%a.txt" if array else "slurm_%j.txt")))
+    checkout, name = shlex.quote(str(ROOT)), manifest.name_of(folder)
+    return manifest.write(folder, FILE, name=name, words=words, array=array, checkout=checkout, log=log, **keys)
+
+
+def _option(name: str, value: str | int | bool) -> str:
+    """As a line of the script has it behind `--`."""
+    return name if value is True else f"{name}={shlex.quote(str(value))}"
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise Terminated

@@ -180,7 +180,7 @@ class Experiment:
     optimizer: OptimizerOptions
     trainer: TrainerOptions
     launcher: LauncherChoice
-    logger: Callable[..., Any]  # (folder, config, name, group)
+    logger: Callable[..., Any]  # (folder, config, name, sweep)
     simulate: SimulateOptions
     profile: Profile
     ablation: AblationOptions

@@ -24,11 +24,11 @@ from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.serialise import load_plan, save_plan
 from recsys_lab.planning import bounds, in_run, most_rows_here, plan_for, plan_here, price, replan, store_curve, with_bounds, with_interval
 from recsys_lab.record.environment import check_rows, write_environment
-from recsys_lab.record.loggers import finish, libraries
+from recsys_lab.record.loggers import libraries
 from recsys_lab.record.result import CHOICES, RESULT_FILE, Result, plan_summary, write_result
 from recsys_lab.record.run_folder import REASONS_FILE, STORES_FILE
 from recsys_lab.report import say
-from recsys_lab.report.page import write_page
+from recsys_lab.report.tracker import publish
 from recsys_lab.simulate import write_trace
 from recsys_lab.train.checkpoint_folder import trained
 from recsys_lab.train.job import Job, train
@@ -134,8 +134,6 @@ def run(
     else:
         written = record.to_json()
         write_result(folder, record)
-        logger = experiment.logger(folder, experiment.config, experiment.title("model", "sharder", "cluster"), sweep)
-        finish(logger, "completed")
-    if writes and written is not None:
-        write_page(folder)
+        if writes:
+            publish(experiment.logger(folder, experiment.config, experiment.title("model", "sharder", "cluster"), sweep), folder)
     return written

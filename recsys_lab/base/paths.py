@@ -13,6 +13,14 @@ PACKAGE = Path(__file__).resolve().parents[1]
 _INSTALLED = PACKAGE / "checkout"
 ROOT = _INSTALLED if _INSTALLED.is_dir() else PACKAGE.parent
 CONF = ROOT / "conf"
+#: In a sweep's folder: which jobs it has.
+SWEEP_FILE = "sweep.json"
+
+
+def sweep_of(folder: Path) -> Path | None:
+    """The folder of the sweep that the run in `folder` is a job of; None of a run of its own."""
+    above = folder.resolve().parent
+    return above if (above / SWEEP_FILE).is_file() else None
 
 
 def user_cache() -> Path:

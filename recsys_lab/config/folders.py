@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
 from recsys_lab.base.files import override_of, path_of, write_text
+from recsys_lab.base.paths import sweep_of
 from recsys_lab.config.frozen import CONFIG_FILE, freeze, load
 from recsys_lab.config.options import JUDGES
 from recsys_lab.config.targets import Named, check_targets
@@ -21,8 +22,6 @@ from recsys_lab.errors import UserError
 VOCABULARY, OF_TABLE = "vocabulary", "vocabulary.json"
 #: And the words with which it was begun.
 WORDS_OF_RUN = Path(".hydra") / "overrides.yaml"
-#: In a sweep's folder: which jobs it has.
-SWEEP_FILE = "sweep.json"
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -123,7 +122,7 @@ def words_of(folder: Path) -> list[str]:
 
 
 def is_job_of_sweep(folder: Path) -> bool:
-    return (folder.parent / SWEEP_FILE).is_file()
+    return sweep_of(folder) is not None
 
 
 def save_hydra(folder: Path, composed: DictConfig, words: Iterable[str]) -> None:

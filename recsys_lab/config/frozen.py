@@ -56,7 +56,7 @@ def register_resolvers() -> None:
     measured, of a core, for a rank's part of one here, of the whole machine; X where it has not (calibrated.py).
     `${table_file:FILE,dim|half_dim}`: of the tables of `model.file`, their one dimension, or half of it. `${requested_batch:X}`: samples a
     rank of the request of TorchRec's in `model.file`; X where that is no such file. `${torchrun_hosts:}`, `${torchrun_ranks_per_host:}`:
-    what torchrun started.
+    what torchrun started. `${gpus_per_node:K,R}`: R where devices are of kind cuda, none elsewhere.
     """
     resolvers = {
         "host_link_gb_s": lambda ranks_per_host, gb_s: round(ranks_per_host * gb_s, 6),
@@ -73,6 +73,7 @@ def register_resolvers() -> None:
         "unique": lambda: secrets.token_hex(3),
         "table_file": lambda file, what: {"dim": dim_of_tables, "half_dim": _half_dim}[what](file),
         "requested_batch": lambda samples, *, _root_: (batch_of_request(OmegaConf.select(_root_, "model.file")) or (samples,))[0],
+        "gpus_per_node": lambda kind, ranks_per_host: ranks_per_host if kind == "cuda" else None,
         "torchrun_hosts": lambda: int(os.environ.get("WORLD_SIZE", 1)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
         "torchrun_ranks_per_host": lambda: int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
     }

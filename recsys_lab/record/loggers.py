@@ -17,6 +17,14 @@ from recsys_lab.base.ranges import Count
 LIGHTNING = Package("lightning", "cpu", "logger=none")
 #: By name: columns and rows.
 Tables = Mapping[str, tuple[Sequence[str], Sequence[Sequence[Any]]]]
+#: What a tracker's runs are told apart by.
+TOLD_BY = ("model", "sharder", "precision", "cluster", "data")
+
+
+def choices(config: Mapping[str, Any]) -> dict[str, str]:
+    """Of the run with `config`, those of TOLD_BY that its command line could name."""
+    named = config.get("choices") or {}
+    return {group: str(named[group]) for group in TOLD_BY if named.get(group)}
 
 
 class OfTraining:
@@ -35,7 +43,7 @@ class OfTraining:
 
 
 @needs(LIGHTNING)
-def tensorboard(folder: Path, config: Mapping[str, Any], name: str, group: str | None = None) -> OfTraining:
+def tensorboard(folder: Path, config: Mapping[str, Any], name: str, sweep: str | None = None) -> OfTraining:
     """Event files in `folder`/tensorboard. `tensorboard --logdir` on the sweep's folder shows its runs beside each other.
 
     This is the contract of every `_target_` in `conf/logger`.
@@ -44,7 +52,7 @@ def tensorboard(folder: Path, config: Mapping[str, Any], name: str, group: str |
         folder: the run folder.
         config: the config that ran, as plain values.
         name: the run's.
-        group: the sweep's name; None: a single run.
+        sweep: the sweep's name; None: a single run.
 
     Returns:
         A Lightning logger, or an object whose `lightning` is one, for training. If it has `finish(status)`, `finish` calls it; else
@@ -60,11 +68,11 @@ def tensorboard(folder: Path, config: Mapping[str, Any], name: str, group: str |
 
 
 @needs(LIGHTNING)
-def csv(folder: Path, config: Mapping[str, Any], name: str, group: str | None = None, *, flush_every_n_steps: Count = 100) -> OfTraining:
+def csv(folder: Path, config: Mapping[str, Any], name: str, sweep: str | None = None, *, flush_every_n_steps: Count = 100) -> OfTraining:
     """Everything that any callback logs, in `folder`/csv/metrics.csv. Its columns are not fixed as those of metrics.csv are.
 
     Args:
-        folder, config, name, group: those of `tensorboard`.
+        folder, config, name, sweep: those of `tensorboard`.
         flush_every_n_steps: how often the file is written.
 
     Returns:
@@ -79,11 +87,11 @@ def csv(folder: Path, config: Mapping[str, Any], name: str, group: str | None = 
     return OfTraining(make)
 
 
-def none(folder: Path, config: Mapping[str, Any], name: str, group: str | None = None) -> None:
+def none(folder: Path, config: Mapping[str, Any], name: str, sweep: str | None = None) -> None:
     """No logger: metrics.csv alone.
 
     Args:
-        folder, config, name, group: those of `tensorboard`.
+        folder, config, name, sweep: those of `tensorboard`.
     """
 
 

@@ -25,7 +25,7 @@ from recsys_lab.base.files import plain, read_json, write_json
 from recsys_lab.base.packages import Package, needs
 from recsys_lab.base.ranges import text_like
 from recsys_lab.errors import UserError
-from recsys_lab.record.loggers import LIGHTNING
+from recsys_lab.record.loggers import LIGHTNING, choices
 from recsys_lab.record.run_folder import flat
 
 MLFLOW = Package("mlflow", "mlflow", "logger=csv")
@@ -56,7 +56,7 @@ def start(
     folder: Path,
     config: Mapping[str, Any],
     name: str,
-    group: str | None = None,
+    sweep: str | None = None,
     *,
     tracking_uri: Annotated[str, URI] | None = None,
     experiment: Annotated[str, NAME] = "recsys_lab",
@@ -67,7 +67,7 @@ def start(
     """A Lightning logger on a new MLflow run, with `config` as it ran.
 
     Args:
-        folder, config, name, group: those of `recsys_lab.record.loggers.tensorboard`; `group` becomes the tag `sweep`.
+        folder, config, name, sweep: those of `recsys_lab.record.loggers.tensorboard`; `sweep` becomes a tag, as the run's choices do.
         tracking_uri: None: MLFLOW_TRACKING_URI, or a database in `folder`/mlflow.
         experiment: MLflow's, which is made if it is not there.
         run_name: None: `name`.
@@ -94,7 +94,7 @@ def start(
     server, runs_file = _without_password(uri), folder / FOLDER / RUNS_FILE
     runs = read_json(runs_file) if runs_file.exists() else {}
     why = partial(_why, server=server)
-    all_tags = {**(tags or {}), **({"sweep": group} if group else {})}
+    all_tags = {**choices(config), **(tags or {}), **({"sweep": sweep} if sweep else {})}
     try:
         client = MlflowClient(uri)
         _make_experiment(client, experiment, _artifacts(uri))

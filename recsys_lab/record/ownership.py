@@ -68,7 +68,7 @@ RUN_WRITES = (
 )
 #: A file that a kill left half-written beside its place (recsys_lab/base/files.py).
 UNFINISHED = tuple(f".{name}.[0-9]*" for name in RUN_WRITES if "/" not in name)
-SWEEP_WRITES = ("multirun.yaml", "sweep.json", "search.json", "ablation.*", "ablation_statistics.csv")
+SWEEP_WRITES = ("multirun.yaml", "sweep.json", "search.json", "ablation.*", "ablation_statistics.csv", "slurm.sh", "logs/slurm_*.txt")
 
 
 def written(folder: Path, patterns: Sequence[str] = (*RUN_WRITES, *UNFINISHED)) -> set[Path]:

@@ -25,7 +25,7 @@ from recsys_lab.base.packages import Package, needs
 from recsys_lab.base.ranges import OneOf, text_like
 from recsys_lab.errors import UserError
 from recsys_lab.record.headline import ARTIFACTS, headline
-from recsys_lab.record.loggers import LIGHTNING, Tables
+from recsys_lab.record.loggers import LIGHTNING, Tables, choices
 
 WANDB = Package("wandb", "wandb", "logger=none")
 #: What a training with it imports, for the agent of its ranks (launchers/agent.py): two seconds, the second one where a W&B run begins.
@@ -37,7 +37,8 @@ INIT_S = 30.0
 #: What W&B takes.
 PROJECT = text_like(r"(?=.*\S)[^/\\#?%:\x00-\x1f]+", 128, "a name without / \\ # ? % :")
 ENTITY = text_like(r"[A-Za-z0-9][A-Za-z0-9_.-]*", 128, "letters, digits, - _ .")
-TAG = text_like(r"(?=.*\S)[^\x00-\x1f]+", 64, "some text")
+LONGEST_TAG = 64
+TAG = text_like(r"(?=.*\S)[^\x00-\x1f]+", LONGEST_TAG, "some text")
 
 
 class WandbRun:
@@ -84,21 +85,23 @@ def start(
     folder: Path,
     config: Mapping[str, Any],
     name: str,
-    group: str | None = None,
+    sweep: str | None = None,
     *,
     project: Annotated[str, PROJECT] = "recsys_lab",
     entity: Annotated[str, ENTITY] | None = None,
     mode: Annotated[str, OneOf(MODES)] = "auto",
     tags: list[Annotated[str, TAG]] | None = None,
+    group: Annotated[str, TAG] | None = None,
     system_metrics_interval_s: Annotated[float, Strict(), Interval(ge=0.1, le=86400)] = 5.0,
 ) -> WandbRun:
     """A new W&B run in `folder`/wandb, with `config` as it ran.
 
     Args:
-        folder, config, name, group: those of `recsys_lab.record.loggers.tensorboard`.
+        folder, config, name, sweep: those of `recsys_lab.record.loggers.tensorboard`.
         project, entity: of W&B; entity None: W&B's default.
         mode: auto is online if the user is logged in (API key in the environment, .netrc or W&B's settings), else offline.
-        tags: of the run.
+        tags: of the run, beside its model, sharder, precision, cluster and data.
+        group: None: the sweep.
         system_metrics_interval_s: between two samples of system metrics.
 
     Returns:
@@ -122,8 +125,8 @@ def start(
             dir=str(folder),
             id=run_id,
             name=name,
-            group=group,
-            tags=tags or None,
+            group=group or sweep,
+            tags=sorted({*(tags or []), *(choice[:LONGEST_TAG] for choice in choices(config).values())}) or None,
             config=plain(dict(config)) | ({"resumed_from": ids[-1]} if ids and not same else {}),
             mode="online" if online else "offline",
             resume="allow" if same else None,

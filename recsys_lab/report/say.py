@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from recsys_lab.base.paths import sweep_of
 from recsys_lab.cluster import Cluster
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.plan import ShardingPlan
@@ -207,3 +209,13 @@ def finished(record: dict[str, Any], folder: Path, batch: int) -> None:
         for sentence in baseline_sentences(record):
             _line("baselines", sentence)
     _line("report", str(folder / "report.html"))
+    if sweep_of(folder) is None:
+        offline(folder)
+
+
+def offline(folder: Path) -> None:
+    """How W&B runs of a run, or of a sweep and its jobs, get to its server. Nothing where they are there, or none are."""
+    runs = [place for place in ("wandb", "*/wandb") if any(folder.glob(f"{place}/offline-run-*"))]
+    if runs:
+        _line("wandb", "offline; to send it:", wraps=False)
+        _line("", f"wandb sync {' '.join(f'{shlex.quote(str(folder))}/{place}/offline-run-*' for place in runs)}", wraps=False)

@@ -12,8 +12,8 @@ from pathlib import Path
 import yaml
 
 from recsys_lab.base.files import NOTHING, read_json, what_is, write_json
+from recsys_lab.base.paths import SWEEP_FILE
 from recsys_lab.base.schema import check_shape
-from recsys_lab.config.folders import SWEEP_FILE
 from recsys_lab.errors import UserError
 from recsys_lab.record.environment import ENVIRONMENT_FILE
 from recsys_lab.record.ownership import LOCK_FILE, written

@@ -6,16 +6,18 @@ import sys
 from pathlib import Path
 
 from hydra import initialize_config_dir
+from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.types import HydraContext
-from omegaconf import DictConfig
+from omegaconf import DictConfig, open_dict, read_write
 
 from launchers import slurm, torchrun
 from recsys_lab.base.paths import CONF
 from recsys_lab.config.command_line import JobConfigs, Sweep
 from recsys_lab.config.composition import hydra_errors, with_choices
 from recsys_lab.errors import UserError
+from recsys_lab.report import say
 from recsys_lab.sweeps.ablation import log_ablation, print_ablation, write_ablation
 from recsys_lab.sweeps.job import StartedJob, codes_elsewhere, run_in_sweep
 from recsys_lab.sweeps.live import SweepShown
@@ -36,11 +38,11 @@ class Job:
         self.progress, self.writes, self.codes = progress, writes, list[int]()
 
     def __call__(self, config: DictConfig) -> None:
-        slurm.become_rank()
-        hydra = HydraConfig.get()
-        folder = torchrun.shared_folder(Path(hydra.runtime.output_dir))
-        job = StartedJob(with_choices(config, hydra), folder, hydra.job.num, tuple(hydra.overrides.task))
-        self.codes.append(run_in_sweep(self.progress, job, self.writes and not torchrun.is_follower()))
+        with slurm.task():
+            hydra = HydraConfig.get()
+            folder = torchrun.shared_folder(Path(hydra.runtime.output_dir))
+            job = StartedJob(with_choices(config, hydra), folder, hydra.job.num, tuple(hydra.overrides.task))
+            self.codes.append(run_in_sweep(self.progress, job, self.writes and not torchrun.is_follower()))
 
 
 def sweep(line: Sweep, writes: bool = True) -> list[int]:
@@ -61,6 +63,8 @@ def sweep(line: Sweep, writes: bool = True) -> list[int]:
     ):
         job = Job(progress, writes)
         context = HydraContext(config_loader=JobConfigs(line), callbacks=NoCallbacks())
+        if line.config.launcher.get("dry_run"):
+            _run_here(line.common)
         HydraConfig.instance().set_config(line.common)
         sweeper = Plugins.instance().instantiate_sweeper(config=line.common, hydra_context=context, task_function=job)
         sweeper.sweep(arguments=list(line.common.hydra.overrides.task))
@@ -69,11 +73,18 @@ def sweep(line: Sweep, writes: bool = True) -> list[int]:
     return [*job.codes, *codes_elsewhere(line, job.codes)]
 
 
+def _run_here(common: DictConfig) -> None:
+    """Jobs run in this process, one after another, in place of where `launcher` sends them."""
+    with read_write(common.hydra), open_dict(common.hydra):
+        common.hydra.launcher = ConfigStore.instance().load("hydra/launcher/basic.yaml").node
+
+
 def _write_table(line: Sweep) -> None:
     """The table and the page, in the terminal and in the logger."""
     try:
         ablation = write_ablation(line.folder, line.config.ablation.baseline, line.config.ablation.level)
         print_ablation(ablation)
         log_ablation(ablation, line.config.logger)
+        say.offline(line.folder)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -9,11 +9,13 @@ import torch.distributed as dist
 
 from recsys_lab.executor import groups, recorded, torch_private
 from recsys_lab.train.rendezvous import rendezvous
+from recsys_lab.train.waiting import ending_on_signals
 
 #: How long ranks wait at least for one another to start. They import for a while, and longer on a busy machine.
 JOIN = timedelta(seconds=120)
 
 
+@ending_on_signals()
 def start_process_group() -> None:
     """Joins the process group that the environment names (torchrun's variables)."""
     if dist.is_initialized():

@@ -20,6 +20,7 @@ from lightning.pytorch.plugins.environments import TorchElasticEnvironment
 
 from recsys_lab.base.devices import device_here, take, why_no_gpu
 from recsys_lab.base.environment import DEVICE, word_of
+from recsys_lab.base.paths import sweep_of
 from recsys_lab.base.quiet import quiet_torchrec
 from recsys_lab.config.frozen import identity
 from recsys_lab.config.options import PruneOptions, TrainerOptions
@@ -32,10 +33,10 @@ from recsys_lab.kernels.row_cache import SCRATCH
 from recsys_lab.lightning import ShardedStrategy
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.store_facts import expected_counts
-from recsys_lab.record.loggers import finish
 from recsys_lab.record.metrics import HIGHER_IS_BETTER
 from recsys_lab.record.metrics_csv import MetricsCsv, read_metrics
 from recsys_lab.record.result import EndedBy, Measured, Result, write_result
+from recsys_lab.report.tracker import publish
 from recsys_lab.train import FROM_CHECKPOINT, checkpoint_folder
 from recsys_lab.train.callbacks import TimeLimit
 from recsys_lab.train.coverage import Seen, coverage, gather, hot_rows
@@ -202,7 +203,7 @@ def _record(run: Run, job: Job, data: DataSet, judgements: dict[str, Judgement])
         record = _with_coverage(record, job, data, seen)
         _log_final(job.folder, (record.quality or {}).get("validation"), run.trainer)
         write_result(job.folder, record)
-        finish(run.logger, "completed")
+        publish(run.logger, job.folder)
     return record
 
 
@@ -300,7 +301,8 @@ def logger_of(job: Job) -> Any:
         return None
     experiment = job.experiment
     name = f"{experiment.title('model', 'sharder', 'data')}_seed{experiment.seed}"
-    return experiment.logger(job.folder, experiment.config, name, job.sweep)
+    above = sweep_of(job.folder)  # that of a job which is resumed by itself too
+    return experiment.logger(job.folder, experiment.config, name, job.sweep or (above and above.name))
 
 
 def _log_final(folder: Path, figures: Mapping[str, Any] | None, trainer: pl.Trainer) -> None:

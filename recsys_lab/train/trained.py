@@ -17,8 +17,8 @@ import torch.distributed as dist
 from recsys_lab.config.options import PREDICT
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.errors import cannot_write
-from recsys_lab.record.loggers import finish
 from recsys_lab.record.result import Predictions, write_result
+from recsys_lab.report.tracker import publish
 from recsys_lab.train.evaluate import gathered
 from recsys_lab.train.job import Job
 from recsys_lab.train.next_items import next_items
@@ -60,7 +60,7 @@ def evaluate_here(job: Job) -> dict[str, Any] | None:
         record = replace(record, predictions=Predictions(experiment.predictions, split, rows))
     if dist.get_rank() == 0:
         write_result(job.folder, record)
-        finish(logger_of(job), "completed")
+        publish(logger_of(job), job.folder)
     dist.barrier()
     return record.to_json() if dist.get_rank() == 0 else None
 

@@ -65,6 +65,8 @@ NOT_RUN = {
     ("docs/run_folder.md", "python run.py start_from=RUN"): "the same",
     ("docs/python.md", "pip install"): "installs; make test-ecosystem and tests/package do",
     ("docs/python.md", "python run.py logger=mlflow"): "needs a server of MLflow; tests/ecosystem starts one",
+    ("docs/trackers.md", "pip install"): "installs; make test-ecosystem does",
+    ("docs/trackers.md", "python run.py logger=mlflow"): "needs a server of MLflow; tests/ecosystem starts one",
     ("docs/torchrec.md", "python -m recsys_lab torchrec_plan"): "needs a plan; tests/torchrec_plans/test_torchrec_json.py writes one",
     ("docs/security.md", "export GLOO_SOCKET_IFNAME"): "names an interface that this machine need not have",
     ("docs/security.md", "python run.py -m launcher=slurm"): "needs sbatch, and an interface that this machine need not have",

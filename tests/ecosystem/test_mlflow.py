@@ -67,7 +67,13 @@ def test_a_run_has_its_figures_config_and_artifacts_on_the_server(server: Server
     assert run.data.metrics["validation/auc"] == result(tmp_path / "run")["quality"]["validation"]["auc"]
     assert run.data.metrics["measured/examples_per_second"] == result(tmp_path / "run")["measured"]["examples_per_second"]
     assert "system/cpu_utilization_percentage" in run.data.metrics
-    assert {one.path for one in client.list_artifacts(run.info.run_id)} == {"config.json", "plan.json", "result.json"}
+    assert {one.path for one in client.list_artifacts(run.info.run_id)} == {"config.json", "plan.json", "report", "result.json"}
+    kept = {one.path for one in client.list_artifacts(run.info.run_id, "report")}
+    assert {f"report/{name}" for name in ("page.html", "plan_by_rank.json", "collectives.json", "learning_curve.json")} <= kept
+    page = Path(client.download_artifacts(run.info.run_id, "report/page.html", str(tmp_path)))
+    assert page.read_text() == (tmp_path / "run" / "report.html").read_text()
+    assert (run.data.tags["model"], run.data.tags["sharder"]) == ("dcn", "torchrec")
+    assert run.data.metrics["plan/fullest_bytes"] == result(tmp_path / "run")["plan"]["fullest_bytes"]
     for name in ("plan.json", "result.json"):
         got = Path(client.download_artifacts(run.info.run_id, name, str(tmp_path)))
         assert got.read_bytes() == (tmp_path / "run" / name).read_bytes()

@@ -18,7 +18,9 @@ import pytest
 import yaml
 
 from launchers import kubernetes, manifest
+from launchers.processes import CHECKPOINT_S
 from launchers.torchrun import GOES_ON
+from recsys_lab.base.schema import checked, schema_of
 from recsys_lab.errors import UserError
 from tests.end_to_end.lines import ROOT, SMALL, bits, environment, line, result
 from tests.launchers.test_torchrun import wait_for_step
@@ -63,7 +65,6 @@ OPTIONS = {
     "ranks_per_host": 4,
     "device_kind": "cuda",
     "image": "registry.example/lab:1",
-    "workdir": "/opt/lab",
     "claim": "runs",
     "host_memory_gb": 512.0,
     "node_selector": {"gpu": "h100"},
@@ -114,6 +115,44 @@ def test_the_manifest_is_valid_and_asks_for_the_clusters_devices(tmp_path: Path)
     assert {"--nnodes=8", "--nproc-per-node=4", "--rdzv-endpoint=run-1-hosts-0-0.run-1:29500"} <= set(container["args"])
     assert "x=$$(y)" in container["args"]  # Kubernetes would put a variable of its own in
     assert pod["nodeSelector"] == {"gpu": "h100"}
+
+
+def test_pods_get_what_a_cluster_with_fast_cards_secrets_and_taints_asks_for(tmp_path: Path) -> None:
+    keys = {"rdma_resource": "rdma/hca", "rdma_count": 2, "secret": "trackers", "image_secret": "registry", "data_claim": "clicks"}
+    pod = check(manifest_of(tmp_path / "run", tolerations=["dedicated=gpu:NoExecute", "spot:NoSchedule"], group=7, **keys))
+    container = pod["containers"][0]
+    assert pod["tolerations"] == [
+        {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
+        {"key": "dedicated", "operator": "Equal", "value": "gpu", "effect": "NoExecute"},
+        {"key": "spot", "operator": "Exists", "effect": "NoSchedule"},
+    ]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "4", "rdma/hca": "2"}
+    assert container["securityContext"] == {"runAsUser": 0, "capabilities": {"add": ["IPC_LOCK"]}}
+    assert container["envFrom"] == [{"secretRef": {"name": "trackers"}}] and pod["imagePullSecrets"] == [{"name": "registry"}]
+    assert {"name": "data", "mountPath": "/mnt/data", "readOnly": True} in container["volumeMounts"]
+    claims = [one["persistentVolumeClaim"]["claimName"] for one in pod["volumes"] if "persistentVolumeClaim" in one]
+    assert claims == ["runs", "clicks"] and pod["securityContext"]["fsGroup"] == 7
+
+
+def test_without_them_pods_ask_for_nothing_of_the_kind(tmp_path: Path) -> None:
+    pod = check(manifest_of(tmp_path / "run", device_kind="cpu"))
+    container = pod["containers"][0]
+    assert not {"tolerations", "imagePullSecrets"} & pod.keys() and not {"securityContext", "envFrom"} & container.keys()
+    assert pod["shareProcessNamespace"] and pod["terminationGracePeriodSeconds"] > CHECKPOINT_S
+    assert [one["name"] for one in container["volumeMounts"]] == ["runs", "shared-memory"]
+
+
+def test_the_checkout_is_where_the_images_have_it(tmp_path: Path) -> None:
+    container = check(manifest_of(tmp_path))["containers"][0]
+    files = [path.read_text() for path in (ROOT / "docker").glob("*.Dockerfile")]
+    assert files and all(f"WORKDIR {container['workingDir']}\n" in text and "USER 1000\n" in text for text in files)
+
+
+@pytest.mark.parametrize("taint", ["gpu", "gpu:Never", "a b:NoSchedule", "x=y z:NoSchedule"])
+def test_no_taint_is_refused(taint: str) -> None:
+    needed = {"hosts": 1, "ranks_per_host": 1, "device_kind": "cpu"}
+    with pytest.raises(UserError, match="launcher.tolerations"):
+        checked(needed | {"tolerations": [taint]}, schema_of(kubernetes.launch), "launcher")
 
 
 @pytest.mark.parametrize("text", ["on", "x=1e3", "it's: 'a' \"b\" # c", "é😀<&>", "a\nb\n\n c\t", "{{ x }}"])
@@ -177,6 +216,7 @@ def test_a_sweep_writes_a_manifest_a_run(tmp_path: Path) -> None:
     pods = [check(one) for one in made]
     assert [pod["containers"][0]["resources"]["limits"] for pod in pods] == [{"nvidia.com/gpu": "8"}] * 2
     assert [one["metadata"]["name"] for one in made] == ["sweep-0", "sweep-1"]
+    assert [{"name": "WANDB_RUN_GROUP", "value": "sweep"} in pod["containers"][0]["env"] for pod in pods] == [True, True]
     assert ["model=dlrm" in pods[0]["containers"][0]["args"], "model=dcn" in pods[1]["containers"][0]["args"]] == [True, True]
 
 

@@ -77,6 +77,14 @@ def test_of_a_cpu_and_where_nothing_is_said_nothing_is_asked(tmp_path: Path) -> 
     assert task["envs"] == {GOES_ON: "1", "GLOO_SOCKET_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "eth1"}
 
 
+def test_secrets_data_and_the_network_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    keys = {"secrets": ["WANDB_API_KEY", "HF_TOKEN"], "data_volume": "clicks", "network_tier": "best"}
+    task = check(task_of(tmp_path / "run", **keys))
+    assert task["secrets"] == {"WANDB_API_KEY": None, "HF_TOKEN": None} and task["resources"]["network_tier"] == "best"
+    assert task["volumes"] == {"/mnt/runs": "runs", "/mnt/data": "clicks"}
+    assert "sky jobs launch --secret WANDB_API_KEY --secret HF_TOKEN " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("text", ["on", "x='a b'", 'it\'s: "b" # $HOME', "é😀<&>", "a\nb\n\n c\t", "{{ x }}"])
 def test_no_word_of_the_user_is_read_as_yaml_or_by_the_shell(text: str, tmp_path: Path) -> None:
     task = check(task_of(tmp_path, text, setup=f"true\n{text}", mount="/a: b", volume="on"))

@@ -6,6 +6,7 @@ import csv
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ from omegaconf import OmegaConf
 
 from launchers import torchrun
 from launchers.processes import listen_here
-from recsys_lab.errors import UserError
+from recsys_lab.errors import Terminated, UserError
 from recsys_lab.executor.recorded import register
 from tests.end_to_end.lines import ROOT, SMALL, bits, environment, result
 from tests.ranks import RankFailed, run_ranks
@@ -69,6 +70,38 @@ def test_ranks_that_have_met_wait_as_long_as_the_config_says(tmp_path: Path) -> 
     """They meet before the config is read, to hear from the first which one it is."""
     with pytest.raises(RankFailed, match="RankLost: rank 0 on host 0 lost its peers"):
         run_ranks(join_for_a_second, 1, 2, str(tmp_path), backend="recorded", timeout_s=60)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_rank_that_waits_for_its_master_ends_on_sigterm(tmp_path: Path) -> None:
+    """The masters take the ranks' calls. Then one goes away, and one says nothing."""
+    masters = [socket.create_server(("127.0.0.1", 0)) for _ in ("gone", "silent")]
+    ranks = [_rank_of(master.getsockname()[1], tmp_path / str(at), tmp_path / "cache") for at, master in enumerate(masters)]
+    try:
+        calls = []
+        for master in masters:
+            master.settimeout(300)
+            calls.append(master.accept()[0])
+        for gone in (calls[0], masters[0]):
+            gone.close()
+        for rank in ranks:
+            rank.send_signal(signal.SIGTERM)
+        for rank in ranks:
+            _, said = rank.communicate(timeout=20)
+            assert rank.returncode == Terminated.exit_code and "ended by SIGTERM" in said, said
+    finally:
+        for rank in ranks:
+            rank.kill()
+        for open_socket in (*calls, *masters):
+            open_socket.close()
+
+
+def _rank_of(port: int, run: Path, cache: Path) -> subprocess.Popen:
+    """The second of two, whose master is at `port` of this machine."""
+    variables = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    command = [sys.executable, "run.py", "model=dcn", "mode=train", *SMALL, f"hydra.run.dir={run}"]
+    return subprocess.Popen(command, cwd=ROOT, env=environment(cache) | variables, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.long

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 import wandb
 from omegaconf import OmegaConf
+from rich.console import Console
 
 from recsys_lab.base.packages import is_there
 from recsys_lab.base.schema import checked, schema_of
 from recsys_lab.errors import UserError
+from recsys_lab.plan.serialise import load_plan
 from recsys_lab.record import loggers, wandb_run
+from recsys_lab.record.baselines import Baselines
+from recsys_lab.record.metrics_csv import read_metrics
+from recsys_lab.record.run_folder import read_config
+from recsys_lab.report import say
+from recsys_lab.report.tracker import publish
+from recsys_lab.simulate.simulated import Interval
 from recsys_lab.sweeps.ablation import log_ablation, write_ablation
+from tests.record.fake_run import make_result, write_run
 from tests.record.offline_wandb import OfflineRun
 from tests.sweeps.test_ablation import sweep
 
@@ -71,6 +82,56 @@ def test_a_run_holds_config_metrics_by_step_system_metrics_artifacts_and_summary
     assert run.summary["measured/iteration_ms"] == 8.0 and run.summary["simulated/iteration_ms"] == 3.0
     assert any("cpu" in item.key for stats in run.of("stats") for item in stats.item), "no system metrics"
     assert run.run.project == "recsys_lab" and run.exit_code == 0
+
+
+def test_a_finished_run_shows_what_its_report_shows(tmp_path):
+    """Every table and the page, in numbers where they are numbers; the interval, cost, fit, phases and memory in the summary."""
+    (sweep_folder := tmp_path / "sweep").mkdir()
+    (sweep_folder / "sweep.json").touch()
+    made = make_result()
+    simulated = replace(made.simulated, interval_ms=Interval(2.0, 3.0), cost_per_billion_samples=1.5)
+    regression = {"validation": {"auc": 0.7, "log_loss": 0.5}}
+    baselines = Baselines({"validation": {"auc": 0.5, "log_loss": 0.6}}, regression, 1.0, 20_000, 20_000)
+    folder = write_run(sweep_folder / "0", replace(made, simulated=simulated, baselines=baselines))
+    record, config = json.loads((folder / "result.json").read_text()), read_config(folder)
+    logger = wandb_run.start(folder, config, "one", sweep_folder.name, mode="offline", tags=["ads"])
+    publish(logger, folder)
+    run = OfflineRun(folder)
+    assert run.run.run_group == "sweep" and set(run.run.tags) == {"ads", "dcn", "torchrec", "fp32", "h100x64", "synthetic"}
+    logged = {key.removeprefix("report/"): value for row in run.history for key, value in row.items() if key.startswith("report/")}
+    files = run.path.parent / "files"
+    assert (files / logged["page.path"]).read_text() == (folder / "report.html").read_text()
+    paths = {key.removesuffix(".path"): files / value for key, value in logged.items() if key.endswith(".path") and key != "page.path"}
+    tables = {name: json.loads(path.read_text()) for name, path in paths.items()}
+    assert {"headline", "quality", "learning_curve", "iteration", "collectives", "plan_by_rank", "plan_by_table"} <= set(tables)
+    by_rank = tables["plan_by_rank"]
+    assert len(by_rank["data"]) == 64 and [row[:2] for row in by_rank["data"]] == [[rank, rank // 8] for rank in range(64)]
+    assert max(row[-1] for row in by_rank["data"]) == max(load_plan(folder / "plan.json").weight_bytes_of_ranks())
+    sent = {(row[0], row[1], row[4]) for row in tables["collectives"]["data"]}
+    assert sent == {(origin, c["name"], c["bytes"]) for origin in ("measured", "simulated") for c in record[origin]["collectives"]}
+    curve = tables["learning_curve"]
+    losses = {row[0]: row[curve["columns"].index("train_loss")] for row in curve["data"]}
+    assert losses == {row["step"]: row["train_loss"] for row in read_metrics(folder)} and len(losses) == 20
+    assert [row[:2] for row in tables["baselines"]["data"]] == [["validation, logistic regression", 0.7], ["validation, base rate", 0.5]]
+    simulated, summary = record["simulated"], run.summary
+    assert (summary["simulated/interval_ms/low"], summary["simulated/interval_ms/high"]) == (2.0, 3.0)
+    assert summary["simulated/cost_per_billion_samples"] == 1.5 and summary["simulated/fits"] is True
+    assert summary["baselines/logistic_regression/validation/auc"] == 0.7
+    assert summary["simulated/phases_ms/compute"] == simulated["phases_ms"]["compute"]
+    assert summary["measured/peak_memory_bytes"] == record["measured"]["peak_memory_bytes"]
+
+
+def test_the_terminal_says_how_offline_runs_are_sent(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(say, "CONSOLE", Console(highlight=False, soft_wrap=True))
+    for place in ("my runs/wandb/offline-run-1", "sweep/wandb/offline-run-1", "sweep/0/wandb/offline-run-1", "online/wandb/run-1"):
+        (tmp_path / place).mkdir(parents=True)
+    for name in ("my runs", "sweep", "online"):
+        say.offline(tmp_path / name)
+    own = [shlex.split(line)[1:] for line in capsys.readouterr().out.splitlines() if "wandb sync" in line]
+    assert own == [
+        ["sync", f"{tmp_path}/my runs/wandb/offline-run-*"],
+        ["sync", f"{tmp_path}/sweep/wandb/offline-run-*", f"{tmp_path}/sweep/*/wandb/offline-run-*"],
+    ]
 
 
 def test_nothing_is_written_outside_the_run_folder(tmp_path, not_logged_in, monkeypatch):

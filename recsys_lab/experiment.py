@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from omegaconf import DictConfig
 
@@ -91,7 +91,8 @@ class DataChoice:
 @dataclass(frozen=True)
 class SharderChoice:
     """Who plans and who executes. `towers`: which features make which tower. `tower_modules`: each group has a module of the model.
-    `stores`: where rows go that do not fit; `scratch`: the folder of files with them; empty: the run's own.
+    `stores`: where rows go that do not fit; `scratch`: the folder of files with them; empty: the run's own. `dedup`: whether equal ids of
+    a rank's batch travel once; auto: a plan decides (planning.py).
     """
 
     planner: Sharder
@@ -100,6 +101,7 @@ class SharderChoice:
     tower_modules: bool = False
     stores: Stores = Stores()
     scratch: str = ""
+    dedup: bool | Literal["auto"] = False
 
     @staticmethod
     def of(group: DictConfig) -> SharderChoice:
@@ -119,6 +121,7 @@ class SharderChoice:
                 keys.host_share,
             ),
             scratch="" if keys.scratch is None else str(path_of(keys.scratch, "sharder.scratch")),
+            dedup=keys.dedup,
         )
 
     @property
@@ -322,6 +325,7 @@ class Experiment:
             hot_rows=hot_rows or {},
             scratch=self.sharder.scratch or scratch,
             start=start,
+            dedup=self.sharder.dedup is True,
         )
 
     def title(self, *groups: str) -> str:

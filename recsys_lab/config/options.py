@@ -247,6 +247,7 @@ class SharderCommon:
         host_share: of disk_host_cached, the rows of each such table in the hosts' memory; null: as many as fit.
         cache_policy: what leaves a full cache: lfu or lru.
         scratch: the folder of files with rows, which exists; null: what RECSYS_LAB_SCRATCH names, else the run folder.
+        dedup: equal ids of a rank's batch travel and are looked up once, where sequences travel; auto: where it is simulated faster.
     """
 
     tower_modules: bool = False
@@ -256,6 +257,7 @@ class SharderCommon:
     host_share: Annotated[float, Strict(), Interval(gt=0, le=1)] | None = None
     cache_policy: Annotated[str, OneOf(POLICIES)] = LFU
     scratch: Annotated[str, FOLDER] | None = None
+    dedup: bool | Literal["auto"] = False
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ expected number of look-ups and may exceed 1. Every cost follows look-ups, so th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,8 +44,18 @@ class TableAccess:
 
     def distinct_rows(self, samples: int) -> float:
         """Expected number of different rows that `samples` samples look up: the sum over rows of 1 - (1 - p) ** samples."""
+        return float(np.dot(np.asarray(self.bucket_rows, dtype=float), self._chance_in(samples)))
+
+    def _chance_in(self, samples: int) -> np.ndarray:
+        """Of a row of each bucket, that one of `samples` samples looks it up."""
         p = np.minimum(np.asarray(self.bucket_p, dtype=float), 1 - 1e-12)
-        return float(np.dot(np.asarray(self.bucket_rows, dtype=float), -np.expm1(samples * np.log1p(-p))))
+        return -np.expm1(samples * np.log1p(-p))
+
+    def once_a_batch(self, samples: int) -> TableAccess:
+        """The look-ups that are left where each batch of `samples` samples asks for each of its rows once."""
+        p = self._chance_in(samples) / samples
+        detail = f"{self.detail}, each row once in {samples:,} samples"
+        return replace(self, mean_length=float(np.dot(self.bucket_rows, p)), bucket_p=tuple(p.tolist()), detail=detail)
 
     def share_of_hottest(self, rows: int) -> float:
         """The share of look-ups that go to the `rows` most frequent rows."""

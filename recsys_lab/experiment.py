@@ -124,6 +124,10 @@ class SharderChoice:
             dedup=keys.dedup,
         )
 
+    def with_dedup(self, dedup: bool) -> SharderChoice:
+        """Itself, decided."""
+        return replace(self, dedup=dedup)
+
     @property
     def executor(self) -> ExecutorOptions:
         """What others must know of the executor's options."""

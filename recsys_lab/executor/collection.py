@@ -167,14 +167,13 @@ class ShardedRows(TorchRecPart, ShardedEmbeddingCollection):
         if self._dedup is None:
             return super().input_dist(ctx, features)
         with torch.no_grad():
-            distinct: Any = self._dedup.of(features)
-        ctx.distinct = distinct  # type: ignore[attr-defined]
+            ctx.distinct = distinct = self._dedup.of(features)
         return super().input_dist(ctx, distinct.features)
 
     def compute_and_output_dist(self, ctx: EmbeddingCollectionContext, input: KJTList) -> LazyAwaitable[dict[str, JaggedTensor]]:
         pending = super().compute_and_output_dist(ctx, input)
         if self._dedup is not None:
-            pending.callbacks.append(ctx.distinct.copied)  # type: ignore[attr-defined]
+            pending.callbacks.append(ctx.distinct.copied)
         return pending
 
 

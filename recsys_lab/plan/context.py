@@ -121,7 +121,7 @@ class Context:
 
     @property
     def dedup(self) -> bool:
-        """Whether equal ids of a rank's batch travel once. Sums of bags travel whatever their ids, and nothing leaves a rank that is alone."""
+        """Whether equal ids of a rank's batch travel once. Of bags sums travel, whatever their ids. Nothing leaves a rank that is alone."""
         return self.workload.dedup and self.is_sequence and not self.at_home and len(self.groups[0]) > 1
 
     @cached_property

@@ -37,6 +37,7 @@ from recsys_lab.config.schema import resolved, typed, typed_keys
 from recsys_lab.data.capped import capped
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.frequencies import with_frequencies
+from recsys_lab.data.in_order import in_stored_order
 from recsys_lab.data.labels import check_labels
 from recsys_lab.data.protocol import DataSet, Feature
 from recsys_lab.data.random_ids import open_random
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 
 #: Of a step that trains here, over all ranks: 2 GB of them.
 MOST_IDS = 2**28
+SHUFFLED = "shuffled"  # of `data.order`
 LOCAL = "local"  # the cluster that this machine is
 EMULATED = "emulated"  # the launcher that makes this machine the cluster that is named
 
@@ -75,6 +77,7 @@ class DataChoice:
     batch_size: int
     prefetch_batches: int
     frequencies: str | None
+    order: str = SHUFFLED
     histories: tuple[Feature, ...] | None = None
 
     @staticmethod
@@ -85,7 +88,7 @@ class DataChoice:
             dense_features, histories = 0, model.histories(opener.keywords["rows_per_table"][0])
         if "dense_features" in opener.keywords and dense_features is not None:
             opener = partial(opener, dense_features=dense_features)
-        return DataChoice(opener, **{f.name: group[f.name] for f in fields(DataCommon)}, histories=histories)
+        return DataChoice(opener, **{f.name: group.get(f.name, f.default) for f in fields(DataCommon)}, histories=histories)
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ class SharderChoice:
     tower_modules: bool = False
     stores: Stores = Stores()
     scratch: str = ""
-    dedup: bool | Literal["auto"] = False
+    dedup: Literal[True, False, "auto"] = False
 
     @staticmethod
     def of(group: DictConfig) -> SharderChoice:
@@ -250,6 +253,7 @@ class Experiment:
             raise UserError("rows without labels cannot be judged", where="data.label", given=f"mode={self.mode}", remedy=remedy)
         data = with_frequencies(data_set, self.data.frequencies) if self.data.frequencies is not None else data_set
         data = sliced(data, self.model.column_slices)
+        data = data if self.data.order == SHUFFLED else in_stored_order(data)
         return data if most_rows is None else capped(data, most_rows)
 
     def judges_clicks(self, data: DataSet) -> bool:

@@ -136,7 +136,7 @@ def dedup(asked: bool | str, planned_so: bool, all_bytes: float, once_bytes: flo
     if planned_so:
         _line("dedup", f"equal ids of a rank's batch travel once: {size}{', simulated faster' if asked == 'auto' else ''}")
     else:
-        _line("dedup", f"off, as it is not simulated faster: it would be {size}")
+        _line("dedup", f"off, as it is not simulated faster: with it, {size}")
 
 
 def simulated(iteration: Simulated, batch_per_rank: int) -> None:

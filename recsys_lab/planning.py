@@ -1,6 +1,6 @@
 """From an experiment and its data to plans, steps and their price.
 
-There is one set for the named cluster, and one for the processes that train here.
+There is one set for the named cluster, and one for the processes that train here. Long because plans, prices and curves of both share inputs.
 """
 
 from __future__ import annotations
@@ -113,30 +113,10 @@ def plan_for(experiment: Experiment, data: DataSet, cluster: Cluster | None = No
         UserError: the combination cannot be planned.
         PlanDoesNotFit: no plan fits the memory.
     """
+    if experiment.sharder.dedup == AUTO:
+        return _faster(experiment, partial(plan_for, data=data, cluster=cluster, batch_size=batch_size))
     cluster = experiment.cluster if cluster is None else cluster
     batch_size = experiment.batch_size if batch_size is None else batch_size
-    return _with_dedup(experiment, partial(_plan, data=data, cluster=cluster, batch_size=batch_size))
-
-
-def _with_dedup(experiment: Experiment, plan: Callable[[Experiment], Planned]) -> Planned:
-    """What `plan` makes of `experiment`. Where it leaves dedup open, the faster of both ways, or the one that fits."""
-    if experiment.sharder.dedup != AUTO:
-        return plan(experiment)
-    off, on = (replace(experiment, sharder=experiment.sharder.with_dedup(dedup)) for dedup in (False, True))
-    try:
-        without = plan(off)
-    except PlanDoesNotFit:
-        return plan(on)
-    if not any(table.pooling == "none" for table in without.tables):
-        return without
-    try:
-        once = plan(on)
-    except PlanDoesNotFit:
-        return without
-    return min((without, once), key=lambda planned: time_of(planned, experiment.profile, planned.cluster))
-
-
-def _plan(experiment: Experiment, data: DataSet, cluster: Cluster, batch_size: int) -> Planned:
     towers = towers_for(experiment, data, cluster)
     inputs = plan_inputs(experiment, data, cluster, batch_size, towers)
     planner, stores = experiment.sharder.planner, experiment.sharder.stores
@@ -155,14 +135,28 @@ def _plan(experiment: Experiment, data: DataSet, cluster: Cluster, batch_size: i
     return _planned(experiment, inputs, plan, experiment.simulate.hot_rows)
 
 
+def _faster(experiment: Experiment, plan: Callable[[Experiment], Planned]) -> Planned:
+    """What `plan` makes of an experiment that leaves dedup open: the faster of both ways, or the one that fits."""
+    off, on = (replace(experiment, sharder=experiment.sharder.with_dedup(dedup)) for dedup in (False, True))
+    try:
+        without = plan(off)
+    except PlanDoesNotFit:
+        return plan(on)
+    if not any(table.pooling == "none" for table in without.tables):
+        return without
+    try:
+        once = plan(on)
+    except PlanDoesNotFit:
+        return without
+    return min((without, once), key=lambda planned: time_of(planned, experiment.profile, planned.cluster))
+
+
 def planned_as(experiment: Experiment, data: DataSet, plan: ShardingPlan) -> Planned:
     """`plan`, made before, for what `experiment` now is: another batch, other formats of the dense arch. PlanDoesNotFit."""
-
-    def of(decided: Experiment) -> Planned:
-        inputs = plan_inputs(decided, data, decided.cluster, decided.batch_size, plan.towers)
-        return _planned(decided, inputs, plan, decided.simulate.hot_rows)
-
-    return _with_dedup(experiment, of)
+    if experiment.sharder.dedup == AUTO:
+        return _faster(experiment, partial(planned_as, data=data, plan=plan))
+    inputs = plan_inputs(experiment, data, experiment.cluster, experiment.batch_size, plan.towers)
+    return _planned(experiment, inputs, plan, experiment.simulate.hot_rows)
 
 
 def towers_for(experiment: Experiment, data: DataSet, cluster: Cluster) -> Towers:

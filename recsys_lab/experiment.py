@@ -1,4 +1,7 @@
-"""One run's config, resolved once into frozen, typed values. No room below this one reads a key of a config."""
+"""One run's config, resolved once into frozen, typed values. No room below this one reads a key of a config.
+
+Long because every group of the config has its value here.
+"""
 
 from __future__ import annotations
 

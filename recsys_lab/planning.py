@@ -1,6 +1,7 @@
 """From an experiment and its data to plans, steps and their price.
 
-There is one set for the named cluster, and one for the processes that train here. Long because plans, prices and curves of both share inputs.
+There is one set for the named cluster, and one for the processes that train here.
+Long because plans, prices and curves of both share inputs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What every scheme's lowering needs, and the input distribution and table work that they share."""
+"""What every scheme's lowering needs, and the input distribution and table work that they share.
+
+Long because all schemes lower by it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One run's config, resolved once into frozen, typed values. No room below this one reads a key of a config."""
+"""One run's config, resolved once into frozen, typed values. No room below this one reads a key of a config.
+
+Long because every group of the config has its value here.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from omegaconf import DictConfig
 
@@ -37,6 +40,7 @@ from recsys_lab.config.schema import resolved, typed, typed_keys
 from recsys_lab.data.capped import capped
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.frequencies import with_frequencies
+from recsys_lab.data.in_order import in_stored_order
 from recsys_lab.data.labels import check_labels
 from recsys_lab.data.protocol import DataSet, Feature
 from recsys_lab.data.random_ids import open_random
@@ -61,6 +65,7 @@ if TYPE_CHECKING:
 
 #: Of a step that trains here, over all ranks: 2 GB of them.
 MOST_IDS = 2**28
+SHUFFLED = "shuffled"  # of `data.order`
 LOCAL = "local"  # the cluster that this machine is
 EMULATED = "emulated"  # the launcher that makes this machine the cluster that is named
 
@@ -75,6 +80,7 @@ class DataChoice:
     batch_size: int
     prefetch_batches: int
     frequencies: str | None
+    order: str = SHUFFLED
     histories: tuple[Feature, ...] | None = None
 
     @staticmethod
@@ -85,13 +91,14 @@ class DataChoice:
             dense_features, histories = 0, model.histories(opener.keywords["rows_per_table"][0])
         if "dense_features" in opener.keywords and dense_features is not None:
             opener = partial(opener, dense_features=dense_features)
-        return DataChoice(opener, **{f.name: group[f.name] for f in fields(DataCommon)}, histories=histories)
+        return DataChoice(opener, **{f.name: group.get(f.name, f.default) for f in fields(DataCommon)}, histories=histories)
 
 
 @dataclass(frozen=True)
 class SharderChoice:
     """Who plans and who executes. `towers`: which features make which tower. `tower_modules`: each group has a module of the model.
-    `stores`: where rows go that do not fit; `scratch`: the folder of files with them; empty: the run's own.
+    `stores`: where rows go that do not fit; `scratch`: the folder of files with them; empty: the run's own. `dedup`: whether equal ids of
+    a rank's batch travel once; auto: a plan decides (planning.py).
     """
 
     planner: Sharder
@@ -100,6 +107,7 @@ class SharderChoice:
     tower_modules: bool = False
     stores: Stores = Stores()
     scratch: str = ""
+    dedup: Literal[True, False, "auto"] = False
 
     @staticmethod
     def of(group: DictConfig) -> SharderChoice:
@@ -119,7 +127,12 @@ class SharderChoice:
                 keys.host_share,
             ),
             scratch="" if keys.scratch is None else str(path_of(keys.scratch, "sharder.scratch")),
+            dedup=keys.dedup,
         )
+
+    def with_dedup(self, dedup: bool) -> SharderChoice:
+        """Itself, decided."""
+        return replace(self, dedup=dedup)
 
     @property
     def executor(self) -> ExecutorOptions:
@@ -243,6 +256,7 @@ class Experiment:
             raise UserError("rows without labels cannot be judged", where="data.label", given=f"mode={self.mode}", remedy=remedy)
         data = with_frequencies(data_set, self.data.frequencies) if self.data.frequencies is not None else data_set
         data = sliced(data, self.model.column_slices)
+        data = data if self.data.order == SHUFFLED else in_stored_order(data)
         return data if most_rows is None else capped(data, most_rows)
 
     def judges_clicks(self, data: DataSet) -> bool:
@@ -322,6 +336,7 @@ class Experiment:
             hot_rows=hot_rows or {},
             scratch=self.sharder.scratch or scratch,
             start=start,
+            dedup=self.sharder.dedup is True,
         )
 
     def title(self, *groups: str) -> str:

@@ -22,7 +22,19 @@ from recsys_lab.config.frozen import save
 from recsys_lab.experiment import Experiment
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.serialise import load_plan, save_plan
-from recsys_lab.planning import bounds, in_run, most_rows_here, plan_for, plan_here, price, replan, store_curve, with_bounds, with_interval
+from recsys_lab.planning import (
+    bounds,
+    in_run,
+    most_rows_here,
+    plan_for,
+    plan_here,
+    price,
+    replan,
+    sent_bytes,
+    store_curve,
+    with_bounds,
+    with_interval,
+)
 from recsys_lab.record.environment import check_rows, write_environment
 from recsys_lab.record.loggers import libraries
 from recsys_lab.record.result import CHOICES, RESULT_FILE, Result, plan_summary, write_result
@@ -71,6 +83,9 @@ def run(
     named = plan_for(experiment, data)
     say.plan(named.plan, named.cluster)
     say.stores(named.stores)
+    if experiment.sharder.dedup is not False:
+        say.dedup(experiment.sharder.dedup, named.workload.dedup, *sent_bytes(named))
+        experiment = replace(experiment, sharder=experiment.sharder.with_dedup(named.workload.dedup))
     simulated, timeline = price(named, experiment.profile) if experiment.simulates else (None, None)
     known = simulated is not None and simulated.calibrated
     if simulated is not None and not known:

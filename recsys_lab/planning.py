@@ -1,12 +1,13 @@
 """From an experiment and its data to plans, steps and their price.
 
 There is one set for the named cluster, and one for the processes that train here.
+Long because plans, prices and curves of both share inputs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from statistics import fmean
@@ -23,7 +24,7 @@ from recsys_lab.experiment import LOCAL, Experiment, SharderChoice, Towers
 from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import RankMemory, bytes_of_ranks, check_fits
-from recsys_lab.plan.steps import FETCH, WRITE_BACK
+from recsys_lab.plan.steps import FETCH, SIZES, WRITE_BACK
 from recsys_lab.plan.store_facts import Files, StoreFacts, files_of, store_facts
 from recsys_lab.plan.workload import ModelCost
 from recsys_lab.record.run_folder import CachePoint, StoresFile
@@ -46,6 +47,8 @@ MOST_CURVE_RANKS = 1024
 #: Tables below this share of one device's memory are few for many devices.
 SMALL = 0.1
 TORCHREC = "torchrec"
+#: Of `sharder.dedup`: as the simulator says.
+AUTO = "auto"
 #: Of memory, so that a plan fits the least budget in spite of rounding.
 ROUNDING = 1e-6
 
@@ -96,7 +99,7 @@ class Planned:
 
 
 def plan_for(experiment: Experiment, data: DataSet, cluster: Cluster | None = None, batch_size: int | None = None) -> Planned:
-    """The plan of the tables of `data`, and its steps.
+    """The plan of the tables of `data`, and its steps. With `sharder.dedup=auto` whether equal ids travel once is decided with it.
 
     Args:
         experiment: the run, resolved.
@@ -111,9 +114,12 @@ def plan_for(experiment: Experiment, data: DataSet, cluster: Cluster | None = No
         UserError: the combination cannot be planned.
         PlanDoesNotFit: no plan fits the memory.
     """
+    if experiment.sharder.dedup == AUTO:
+        return _faster(experiment, partial(plan_for, data=data, cluster=cluster, batch_size=batch_size))
     cluster = experiment.cluster if cluster is None else cluster
+    batch_size = experiment.batch_size if batch_size is None else batch_size
     towers = towers_for(experiment, data, cluster)
-    inputs = plan_inputs(experiment, data, cluster, experiment.batch_size if batch_size is None else batch_size, towers)
+    inputs = plan_inputs(experiment, data, cluster, batch_size, towers)
     planner, stores = experiment.sharder.planner, experiment.sharder.stores
     within = stores.within(inputs)
     try:
@@ -130,8 +136,26 @@ def plan_for(experiment: Experiment, data: DataSet, cluster: Cluster | None = No
     return _planned(experiment, inputs, plan, experiment.simulate.hot_rows)
 
 
+def _faster(experiment: Experiment, plan: Callable[[Experiment], Planned]) -> Planned:
+    """What `plan` makes of an experiment that leaves dedup open: the faster of both ways, or the one that fits."""
+    off, on = (replace(experiment, sharder=experiment.sharder.with_dedup(dedup)) for dedup in (False, True))
+    try:
+        without = plan(off)
+    except PlanDoesNotFit:
+        return plan(on)
+    if not any(table.pooling == "none" for table in without.tables):
+        return without
+    try:
+        once = plan(on)
+    except PlanDoesNotFit:
+        return without
+    return min((without, once), key=lambda planned: time_of(planned, experiment.profile, planned.cluster))
+
+
 def planned_as(experiment: Experiment, data: DataSet, plan: ShardingPlan) -> Planned:
     """`plan`, made before, for what `experiment` now is: another batch, other formats of the dense arch. PlanDoesNotFit."""
+    if experiment.sharder.dedup == AUTO:
+        return _faster(experiment, partial(planned_as, data=data, plan=plan))
     inputs = plan_inputs(experiment, data, experiment.cluster, experiment.batch_size, plan.towers)
     return _planned(experiment, inputs, plan, experiment.simulate.hot_rows)
 
@@ -193,6 +217,19 @@ def price(planned: Planned, profile: Profile, cluster: Cluster | None = None) ->
     return simulate(planned.steps, cluster, profile, planned.plan, planned.workload, planned.files, planned.memory)
 
 
+def sent_bytes(planned: Planned) -> tuple[float, float]:
+    """What ids, rows and gradients of sequences put into exchanges, of all ranks, in bytes: with all ids, and with equal ones once."""
+    sequences = {table.name for table in planned.tables if table.pooling == "none"}
+
+    def sent(dedup: bool) -> float:
+        inputs = replace(planned.inputs, workload=replace(planned.workload, dedup=dedup))
+        steps = lower(planned.plan, inputs.access, inputs.precision, inputs.workload, sync=planned.executor.sync)
+        own = [step for step in steps.collectives if step.kind == "all_to_all" and sequences.issuperset(step.tables) and step.role != SIZES]
+        return sum(step.bytes_on(rank) for step in own for group in step.groups for rank in group)
+
+    return sent(False), sent(True)
+
+
 def check_calibrated(cluster: Cluster) -> None:
     """Raises UserError for a cluster whose figures are another machine's: nothing that is simulated of it is shown."""
     if not cluster.calibrated:
@@ -229,7 +266,7 @@ def with_bounds(simulated: Simulated, planned: Planned, experiment: Experiment, 
     if sharder == TORCHREC or not is_far_too_small(host_share, planned.plan, planned.cluster):
         return simulated
     with apart_from_hydra():
-        plain = replace(experiment, sharder=SharderChoice.of(composed("sharder", TORCHREC)))
+        plain = replace(experiment, sharder=SharderChoice.of(composed("sharder", TORCHREC)).with_dedup(planned.workload.dedup))
     try:
         return replace(simulated, torchrec_ms=price(plan_for(plain, data), experiment.profile)[0].iteration_ms)
     except UserError:
@@ -290,6 +327,7 @@ def workload_of(experiment: Experiment, cost: ModelCost, data: DataSet, batch_si
         rows_format=experiment.precision.forward_comm,
         dense_features=data.dense_features,
         access=access,
+        dedup=experiment.sharder.dedup is True,
     )
 
 

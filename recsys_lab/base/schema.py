@@ -212,7 +212,7 @@ def _words(node: Mapping[str, Any], root: Mapping[str, Any]) -> str | None:
 
 def _of_one(node: Mapping[str, Any], root: Mapping[str, Any]) -> str | None:
     if choices := _choices(node, root):
-        return ", ".join(map(str, choices))
+        return ", ".join(str(choice).lower() if isinstance(choice, bool) else str(choice) for choice in choices)
     if node.get("type") == "array":
         return f"a list, each {_words(node['items'], root)}" if node.get("items") else "a list"
     if "properties" in node:

@@ -187,11 +187,12 @@ class StudyCommon:
 
 @dataclass(frozen=True)
 class DataCommon:
-    """The keys that every data choice has."""
+    """The keys that every data choice has. `order`: of training's samples; stored: as the data have them, user after user in histories."""
 
     batch_size: Count  # samples a step over all ranks that train here
     prefetch_batches: Annotated[int, Strict(), Interval(ge=1, le=1024)]
     frequencies: str | None  # a file of row frequencies to plan with; null: those of the train split
+    order: Literal["shuffled", "stored"] = "shuffled"
 
 
 @dataclass(frozen=True)
@@ -247,6 +248,7 @@ class SharderCommon:
         host_share: of disk_host_cached, the rows of each such table in the hosts' memory; null: as many as fit.
         cache_policy: what leaves a full cache: lfu or lru.
         scratch: the folder of files with rows, which exists; null: what RECSYS_LAB_SCRATCH names, else the run folder.
+        dedup: equal ids of a rank's batch travel and are looked up once, where sequences travel; auto: where it is simulated faster.
     """
 
     tower_modules: bool = False
@@ -256,6 +258,7 @@ class SharderCommon:
     host_share: Annotated[float, Strict(), Interval(gt=0, le=1)] | None = None
     cache_policy: Annotated[str, OneOf(POLICIES)] = LFU
     scratch: Annotated[str, FOLDER] | None = None
+    dedup: Literal[True, False, "auto"] = False
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,6 @@ def _folded(dataset: DataSet, rows_of: dict[str, int], row_counts: Callable[[], 
                 access = fold_access(access, rows)
             else:
                 detail = f"{access.detail}, {before[table]:,} rows folded into {rows:,}"
-                access = measured_access(table, count, dataset.splits["train"].rows, detail)
+                access = replace(measured_access(table, count, dataset.splits["train"].rows, detail), alike=access.alike)
         folded[table] = access
     return AccessStatistics(folded)

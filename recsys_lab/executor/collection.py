@@ -19,19 +19,20 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torchrec.distributed.embedding import ShardedEmbeddingCollection
+from torchrec.distributed.embedding import EmbeddingCollectionContext, ShardedEmbeddingCollection
 from torchrec.distributed.embedding_sharding import EmbeddingShardingContext
 from torchrec.distributed.embedding_types import KJTList
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionContext, ShardedEmbeddingBagCollection
 from torchrec.distributed.types import Awaitable, LazyAwaitable, ParameterSharding, ShardingEnv
 from torchrec.modules.embedding_configs import EmbeddingBagConfig, PoolingType
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
-from torchrec.sparse.jagged_tensor import KeyedJaggedTensor, KeyedTensor
+from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor, KeyedTensor
 
 from recsys_lab.base.environment import POOLED_EXCHANGE, TORCHREC, word_of
 from recsys_lab.executor.column_order import ColumnOrder
 from recsys_lab.executor.cpu import row_exchange
 from recsys_lab.executor.cpu.id_exchange import IdExchange, sharding_inputs
+from recsys_lab.executor.distinct_ids import Deduplication
 from recsys_lab.executor.execution import Config, Execution, Part, Request, Running, keyed
 from recsys_lab.executor.formats import WireFormats
 from recsys_lab.executor.groups import own_group
@@ -138,7 +139,9 @@ class TorchRecPart(OpenCollection, Part):
 
 
 class ShardedRows(TorchRecPart, ShardedEmbeddingCollection):
-    """A batch's output is a JaggedTensor a feature."""
+    """A batch's output is a JaggedTensor a feature. `dedup`: makes ids distinct before they travel."""
+
+    _dedup: Deduplication | None
 
     def __init__(
         self,
@@ -149,11 +152,29 @@ class ShardedRows(TorchRecPart, ShardedEmbeddingCollection):
         replicas: Mapping[str, ReplicaGroup],
         formats: WireFormats,
         *rest: Any,
+        dedup: bool = False,
     ):
         super().__init__(module, params, env, device, replicas, formats, *rest)
+        configs, schemes = module.embedding_configs(), known_schemes()
+        travel = [config for config in configs if not schemes[params[config.name].sharding_type].at_home]
+        stay = [config for config in configs if config not in travel]
+        self.__dict__["_dedup"] = Deduplication(travel, stay, device) if dedup and travel else None
         for sharding, exchange in zip(self.shardings, self.output_dists) if formats.scaled else ():
             columns = {table.local_cols for of_rank in tables_of_ranks(sharding) for g in of_rank for table in g.embedding_tables}
             set_sequence_codecs(exchange, formats.of_sequences(max(columns)))  # TorchRec's shards of a type have one width
+
+    def input_dist(self, ctx: EmbeddingCollectionContext, features: KeyedJaggedTensor) -> Awaitable[Awaitable[KJTList]]:
+        if self._dedup is None:
+            return super().input_dist(ctx, features)
+        with torch.no_grad():
+            ctx.distinct = distinct = self._dedup.of(features)
+        return super().input_dist(ctx, distinct.features)
+
+    def compute_and_output_dist(self, ctx: EmbeddingCollectionContext, input: KJTList) -> LazyAwaitable[dict[str, JaggedTensor]]:
+        pending = super().compute_and_output_dist(ctx, input)
+        if self._dedup is not None:
+            pending.callbacks.append(ctx.distinct.copied)
+        return pending
 
 
 class ShardedBags(TorchRecPart, ShardedEmbeddingBagCollection):
@@ -232,6 +253,7 @@ def shard_collection(
     formats: WireFormats,
     stores: Stores | None = None,
     pipeline: bool = False,
+    dedup: bool = False,
 ) -> TorchRecPart:
     """A collection of tables of one kind, sharded over a process group by TorchRec.
 
@@ -244,6 +266,7 @@ def shard_collection(
         formats: number formats on the wire.
         stores: by table, where its rows are.
         pipeline: whether a thread fetches rows of stores as soon as a batch's ids are there.
+        dedup: whether equal ids of a rank's batch travel once; of bags, whose sums travel, nothing changes.
 
     Returns:
         The part of a model that exchanges ids and rows of these tables.
@@ -253,7 +276,10 @@ def shard_collection(
     unsharded: Any = EmbeddingBagCollection if pooled else EmbeddingCollection
     fetcher = ThreadPoolExecutor(1, "rows-ahead") if stores and pipeline else None
     how = (replica_groups, formats, stores or {}, fetcher)
-    return (ShardedBags if pooled else ShardedRows)(tables_of(unsharded, configs, META), parameters, env, device, *how)
+    module = tables_of(unsharded, configs, META)
+    if pooled:
+        return ShardedBags(module, parameters, env, device, *how)
+    return ShardedRows(module, parameters, env, device, *how, dedup=dedup)
 
 
 def run(request: Request) -> Running:
@@ -263,7 +289,7 @@ def run(request: Request) -> Running:
     replicas = own_group([list(range(plan.world_size))] if replicated else [])
     parameters = to_torchrec([placement for _, placement in request.placed], plan.ranks_per_host, request.device.type)
     env, replica_groups = ShardingEnv.from_process_group(dist.group.WORLD), {} if replicas is None else {home: replicas}
-    stored = (request.stores, request.pipeline)
+    stored = (request.stores, request.pipeline, request.dedup)
     return Running(shard_collection(request.configs, parameters, env, request.device, replica_groups, request.formats, *stored))
 
 

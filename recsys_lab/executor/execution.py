@@ -44,6 +44,7 @@ class Request:
         overlap: whether that exchange runs beside compute.
         pipeline: whether ids may come ahead of their batch.
         sync: what copies of tables in groups of ranks average, of `SYNCS`.
+        dedup: whether equal ids of a rank's batch travel once, where rows of sequences travel.
     """
 
     configs: Sequence[Config]
@@ -58,6 +59,7 @@ class Request:
     overlap: bool
     pipeline: bool = False
     sync: str = GRADIENTS
+    dedup: bool = False
 
     @property
     def stores(self) -> dict[str, Store]:

@@ -43,6 +43,7 @@ def shard(
     hot_rows: Mapping[str, np.ndarray] | None = None,
     scratch: str = "",
     start: FirstOrder | None = None,
+    dedup: bool = False,
     *,
     dense_bucket_mib: Annotated[int, Strict(), Interval(ge=1, le=2**16)] = 25,
     exchange: Annotated[str, OneOf(EXCHANGES)] = "all_to_all",
@@ -70,6 +71,7 @@ def shard(
         scratch: the folder for rows of tables with a store on disk; empty: that of temporary files.
         start: what the model gives before it is trained, of a model with a first-order part; None: its weights are drawn. The same on
             every rank.
+        dedup: equal ids of a rank's batch travel and are looked up once, where rows of sequences travel.
         dense_bucket_mib: DistributedDataParallel's buckets.
         exchange: of whole tables' pooled rows (recsys_lab.schemes.whole.execute).
         overlap: False: that exchange and the all-reduce of dense gradients block.
@@ -102,6 +104,7 @@ def shard(
         hot_rows or {},
         scratch,
         start,
+        dedup,
         dense_bucket_mib=dense_bucket_mib,
         exchange=exchange,
         overlap=overlap,

@@ -62,6 +62,7 @@ def sharded(
     hot_rows: Mapping[str, np.ndarray],
     scratch: str,
     start: FirstOrder | None,
+    dedup: bool,
     *,
     dense_bucket_mib: int,
     exchange: str,
@@ -88,7 +89,7 @@ def sharded(
         model.begin_with(start)
     first_dense = in_model_format(model, precision.dense, path) if precision.dense != "fp32" else {}
     alone, configs = plan.world_size == 1, collection.configs_of(model.get_submodule(path))
-    request = Request(configs, plan, model, path, hot_rows, device, dense_bucket_mib, formats, exchange, overlap, pipeline, sync)
+    request = Request(configs, plan, model, path, hot_rows, device, dense_bucket_mib, formats, exchange, overlap, pipeline, sync, dedup)
     running = _alone(request) if alone else _on_ranks(request)
     embeddings, remaps = running.part, running.remaps
     model.set_submodule(path, embeddings)

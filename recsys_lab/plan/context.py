@@ -1,10 +1,14 @@
-"""What every scheme's lowering needs, and the input distribution and table work that they share."""
+"""What every scheme's lowering needs, and the input distribution and table work that they share.
+
+Long because all schemes lower by it.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,6 +31,9 @@ Figures: TypeAlias = np.ndarray | float  # one a rank, or one for all
 Rows: TypeAlias = tuple[Figures, Figures]  # numbers that travel, and in how many rows, which may each have a scale
 #: What copies of a table in groups of ranks average: gradients before each update, or weights and optimizer state after it.
 SYNCS = GRADIENTS, WEIGHTS = "gradients", "weights"
+#: How often making ids distinct reads or writes a number as large as an id: each of the eight passes of a radix sort moves ids with their
+#: places, then equal neighbours are found and the way back is written.
+UNIQUE_PASSES = 8 * 4 + 6
 SPLIT_ROWS = 3  # what TorchRec exchanges first, per rank: how many lengths, how many values, the batch size
 
 
@@ -116,8 +123,20 @@ class Context:
         return tuple(table.name for table, _ in self.placed)
 
     @property
+    def dedup(self) -> bool:
+        """Whether equal ids of a rank's batch travel once. Of bags sums travel, whatever their ids. Nothing leaves a rank that is alone."""
+        return self.workload.dedup and self.is_sequence and not self.at_home and len(self.groups[0]) > 1
+
+    @cached_property
+    def asked(self) -> AccessStatistics:
+        """The look-ups that ranks ask for: all of `access`, or each row once in a rank's batch."""
+        if not self.dedup:
+            return self.access
+        return AccessStatistics({name: self.access[name].once_a_batch(self.batch) for name in self.names})
+
+    @property
     def ids_per_sample(self) -> float:
-        return sum(self.access[table.name].mean_length for table, _ in self.placed)
+        return sum(self.asked[table.name].mean_length for table, _ in self.placed)
 
     @property
     def features(self) -> int:
@@ -297,9 +316,30 @@ def iteration(
         (input and forward, backward) steps.
     """
     ids = tuple(s.name for s in inputs[1:])
+    if context.dedup:
+        inputs, forward, backward = _with_copies(context, inputs, forward, backward)
     fetch, back = _store_steps(context, ids)
     lookup, update = table_steps(context, (*ids, *(s.name for s in fetch if s.kind == FETCH)), last_of(backward, "dense.backward"))
     return [*inputs, *fetch, lookup, *forward], [*backward, update, *back, *(after or [])]
+
+
+def _with_copies(context: Context, inputs: list[Step], forward: list[Step], backward: list[Step]) -> tuple[list[Step], ...]:
+    """The three lists with what a rank does on its own about equal ids.
+
+    It makes ids distinct before they leave, copies rows to all places of their ids, and sums the gradients of those places.
+    """
+    places, distinct, row_bytes = 0.0, 0.0, ELEMENT_BYTES["fp32"] * context.placed[0][0].dim
+    for name in context.names:
+        places += context.access[name].mean_length * context.batch
+        distinct += context.asked[name].mean_length * context.batch
+    moved = row_bytes * (distinct + places) + ID_BYTES * places
+    prefix, served = context.prefix, last_of(forward, f"{context.prefix}.lookup")
+    unique = context.in_memory(f"{prefix}.input.unique", "input", UNIQUE_PASSES * ID_BYTES * places, ())
+    copies = context.in_memory(f"{prefix}.output.copies", "forward", moved, served)
+    sums = context.in_memory(f"{prefix}.gradient.sums", "backward", moved, ("dense.backward",))
+    inputs = [unique, *(step if step.after else replace(step, after=(unique.name,)) for step in inputs)]
+    behind = [replace(step, after=tuple(sums.name if name == "dense.backward" else name for name in step.after)) for step in backward]
+    return inputs, [*forward, copies], [sums, *behind]
 
 
 def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: tuple[str, ...]) -> tuple[Step, Step]:
@@ -371,14 +411,14 @@ def _samples(context: Context) -> int:
 def _looked_up(context: Context, table: Table, placement: Placement) -> np.ndarray:
     """Look-ups that each copy of a shard serves, as `placement.copies` has them."""
     served = _served(context, table, placement)[placement.copies.shard]
-    return _samples(context) * context.access[table.name].mean_length * served
+    return _samples(context) * context.asked[table.name].mean_length * served
 
 
 def _served(context: Context, table: Table, placement: Placement) -> np.ndarray:
     """Of a table's look-ups, the share that falls to each shard: by its rows, or, where `context.hot_rows`, by what lies there."""
     if not context.hot_rows or context.at_home:
         return placement.rows_of_shards / table.rows
-    shares = served_shares(context.access[table.name], sorted({(s.row_start, s.rows) for s in placement.shards if s.rows}))
+    shares = served_shares(context.asked[table.name], sorted({(s.row_start, s.rows) for s in placement.shards if s.rows}))
     return np.array([shares[shard.row_start] if shard.rows else 0.0 for shard in placement.shards])
 
 
@@ -386,6 +426,8 @@ def _held(context: Context) -> Iterable[Held]:
     """Each shard with rows."""
     samples = _samples(context)
     for table, placement in context.placed:
+        all_ids = context.access[table.name].mean_length
+        of_ids = context.asked[table.name].mean_length / all_ids if all_ids else 1.0
         for shard, served in zip(placement.shards, _served(context, table, placement).tolist()):
             if shard.rows:
-                yield Held(table, shard, placement.store, samples, served)
+                yield Held(table, shard, placement.store, samples, served * of_ids)

@@ -70,7 +70,7 @@ def lower(
         inputs += [step for step in ahead if step.phase == "input"]
         forward += [step for step in ahead if step.phase == "forward"]
         backward = back + backward  # autograd runs backwards through the schemes
-    inputs.sort(key=lambda step: step.role != SIZES)
+    inputs.sort(key=lambda step: step.role != SIZES and step.kind != "dense")
     backward.sort(key=lambda step: step.phase == "optimizer")
     everything = [
         copy_of_batch(plan.tables, access, workload),

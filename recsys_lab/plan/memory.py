@@ -60,7 +60,8 @@ def bytes_of_ranks(plan: ShardingPlan, workload: Workload) -> RankMemory:
 
     Buffers are in FP32, each with its gradient. They hold the rows that a rank looks up for others, and the rows that it receives for its
     own batch. They also hold the dense arch's activations. For others it looks up pooled rows of the whole global batch, or the rows of the
-    sequences that it serves. Replicated rows add a gradient of all of them, in the format in which it travels.
+    sequences that it serves. Rows that travel once lie beside their copies. Replicated rows add a gradient of all of them, in the format in
+    which it travels.
     """
     world, batch = plan.world_size, workload.batch_size
     weights = np.array(plan.weight_bytes_of_ranks())
@@ -79,7 +80,8 @@ def bytes_of_ranks(plan: ShardingPlan, workload: Workload) -> RankMemory:
         np.add.at(buffers, rank, gradient)
     modules = _module_memory(plan, workload)
     columns = sum(_vectors(table, workload) * table.dim for table in plan.tables) if modules.received is None else modules.received
-    everywhere = 2 * 4 * batch * columns + workload.activation_bytes_per_sample * batch
+    arrived = sum(_asked(t, workload) * t.dim for t, p in plan.by_table.values() if _copies_rows(t, p, workload))
+    everywhere = 2 * 4 * (batch * columns + arrived) + workload.activation_bytes_per_sample * batch
     dense = tuple(workload.dense_bytes + size for size in modules.lasting)
     living = tuple(size + math.ceil(everywhere + more) for size, more in zip(buffers.tolist(), modules.buffers))
     tiered = [table for table, placement in plan.by_table.values() if is_tiered(placement)]
@@ -109,6 +111,18 @@ def _vectors(table: Table, workload: Workload) -> float:
     return workload.lengths[table.name] if table.pooling == "none" else len(table.features)
 
 
+def _asked(table: Table, workload: Workload) -> float:
+    """Rows, pooled or not, that the batch of one rank asks of a table: of distinct ids where equal ones travel once."""
+    access = workload.access.get(table.name)
+    if workload.dedup and table.pooling == "none" and access is not None:
+        return access.distinct_rows(workload.batch_size)
+    return _vectors(table, workload) * workload.batch_size
+
+
+def _copies_rows(table: Table, placement: Placement, workload: Workload) -> bool:
+    return workload.dedup and table.pooling == "none" and not scheme_of(placement).at_home
+
+
 def _module_memory(plan: ShardingPlan, workload: Workload) -> ModuleMemory:
     """Of tower modules, on the ranks that a scheme gives them. Else all ranks have all of them, for their own samples."""
     for scheme in schemes_of(plan):
@@ -127,7 +141,7 @@ def _served(table: Table, placement: Placement, plan: ShardingPlan, workload: Wo
     if not ranks.any():
         return np.zeros(len(shards))
     share = served_of_sequences(table, placement, workload) if table.pooling == "none" else 1.0
-    return _vectors(table, workload) * workload.batch_size * ranks * share
+    return _asked(table, workload) * ranks * share
 
 
 def served_of_sequences(table: Table, placement: Placement, workload: Workload) -> np.ndarray:
@@ -137,6 +151,7 @@ def served_of_sequences(table: Table, placement: Placement, workload: Workload) 
     Without access statistics all rows that travel are alike.
     """
     rows, access, begin = tier_rows(placement), workload.access.get(table.name), 0
+    access = access.once_a_batch(workload.batch_size) if workload.dedup and access is not None else access
     shares, travelling = np.zeros(len(placement.shards)), table.rows - rows[REPLICATED]
     for tier, count in rows.items():
         own = [number for number, shard in enumerate(placement.shards) if shard.rows and tier_of_shard(placement, shard) == tier]

@@ -78,6 +78,7 @@ class Workload:
         dense_features: of a sample, beside its ids.
         access: by table, how often each row is looked up; it says what share of the look-ups each shard of a sequence table serves. Where
             a table has none, its rows count as if all were alike.
+        dedup: equal ids of a rank's batch travel and are looked up once: of sequences, where they travel.
     """
 
     batch_size: int
@@ -95,6 +96,7 @@ class Workload:
     rows_format: str = "fp32"
     dense_features: int = 0
     access: Mapping[str, TableAccess] = field(default_factory=dict)
+    dedup: bool = False
 
     def table_state_bytes(self, rows: Size, cols: Size) -> Size:
         """FP32 optimizer state of a shard of `rows` x `cols`, or of each of many."""

@@ -146,7 +146,7 @@ class Measured:
 class PlanSummary:
     """`plan.json` in figures. `bytes_per_rank`: what lasts from step to step, table weights, optimizer state and dense arch. `stores`: of
     the tables that are not in device memory as a whole. `fullest_bytes`: the memory of the fullest rank, which is that, the buffers of a
-    step and kept ids; None: without a workload it is not known.
+    step and kept ids; None: without a workload it is not known. `dedup`: equal ids of a rank's batch travel once, where sequences travel.
     """
 
     world_size: int
@@ -158,6 +158,7 @@ class PlanSummary:
     towers: Sequence[Sequence[str]] | None
     stores: Sequence[StoreFacts] | None = None
     fullest_bytes: int | None = None
+    dedup: bool = False
 
 
 @dataclass(frozen=True)
@@ -310,6 +311,7 @@ def plan_summary(
         towers=[list(tower) for tower in plan.towers] or None,
         stores=list(stores) or None,
         fullest_bytes=max(memory.totals) if memory else None,
+        dedup=workload is not None and workload.dedup,
     )
 
 

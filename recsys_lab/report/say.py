@@ -127,6 +127,20 @@ def stores(facts: Sequence[StoreFacts]) -> None:
         _line("", f"{counted(len(own), 'table')} in {place}, {shares} of rows cached: {rates} hits expected, {moved} an iteration")
 
 
+def dedup(asked: bool | str, planned_so: bool, all_bytes: float, once_bytes: float) -> None:
+    """What `sharder.dedup`, `asked` for, does. Bytes of ids, rows and gradients over all ranks: with all ids, and with equal ones once."""
+    if asked is False:
+        return
+    if not all_bytes:
+        _line("dedup", "nothing to save: no rows of sequences travel here; of bags their sums travel, whatever the ids")
+        return
+    size = f"{human_bytes(once_bytes)} of ids, rows and gradients an iteration in place of {human_bytes(all_bytes)}, over all ranks"
+    if planned_so:
+        _line("dedup", f"equal ids of a rank's batch travel once: {size}{', simulated faster' if asked == 'auto' else ''}")
+    else:
+        _line("dedup", f"off, as it is not simulated faster: with it, {size}")
+
+
 def simulated(iteration: Simulated, batch_per_rank: int) -> None:
     phases = ", ".join(f"{name.replace('_', ' ')} {ms:.2f}" for name, ms in iteration.phases_ms.items())
     _line(

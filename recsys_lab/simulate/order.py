@@ -62,7 +62,7 @@ def _sync_late(steps: list[Step]) -> list[Step]:
 def _input_beside(steps: list[Step]) -> list[Step]:
     inputs = [step for step in steps if step.phase == "input" and (step.is_collective or is_brought(step) and not step.blocks)]
     rest = [step for step in steps if step not in inputs]
-    at = next((i for i, step in enumerate(rest) if step.kind == "dense"), len(rest))
+    at = next((i for i, step in enumerate(rest) if step.kind == "dense" and step.phase != "input"), len(rest))
     first = tuple(step.name for step in rest[:at])[-1:]
     names = {step.name for step in inputs}
     inputs = [replace(step, after=step.after or first) for step in inputs]

@@ -6,14 +6,19 @@ expected number of look-ups and may exceed 1. Every cost follows look-ups, so th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 
 @dataclass(frozen=True)
 class TableAccess:
-    """One table's rows in falling order of p: bucket i holds `bucket_rows[i]` rows with mean probability `bucket_p[i]`."""
+    """One table's rows in falling order of p: bucket i holds `bucket_rows[i]` rows with mean probability `bucket_p[i]`.
+
+    `alike`: where samples are not drawn but follow one another, as those of one user do: (so many of them, how many drawn ones look up as
+    many different rows), rising. Empty: they are drawn.
+    """
 
     table: str
     mean_length: float  # L: look-ups per sample, all features of the table together
@@ -21,6 +26,7 @@ class TableAccess:
     bucket_p: tuple[float, ...]
     origin: str  # measured | formula
     detail: str  # "zipf, exponent 1.05" or "7,200 samples of train.tsv.gz"
+    alike: tuple[tuple[int, float], ...] = ()
 
     def __hash__(self) -> int:
         """Without the buckets: there are hundreds, and a decision asks caches for what a table's rows cost 200,000 times."""
@@ -40,12 +46,47 @@ class TableAccess:
         counts = np.clip(np.minimum(ends, stop) - np.maximum(begins, start), 0, None)
         buckets = [(int(rows), p) for rows, p in zip(counts, self.bucket_p) if rows]
         rows, p = tuple(r for r, _ in buckets), tuple(p for _, p in buckets)
-        return TableAccess(self.table, self.length_of(start, stop), rows, p, self.origin, f"{self.detail}, rows {start:,} to {stop:,}")
+        detail = f"{self.detail}, rows {start:,} to {stop:,}"
+        return TableAccess(self.table, self.length_of(start, stop), rows, p, self.origin, detail, self.alike)
 
-    def distinct_rows(self, samples: int) -> float:
-        """Expected number of different rows that `samples` samples look up: the sum over rows of 1 - (1 - p) ** samples."""
+    def distinct_rows(self, samples: float) -> float:
+        """Expected number of different rows that `samples` samples look up: the sum over rows of 1 - (1 - p) ** samples.
+
+        Samples that follow one another count as the drawn ones of `alike`.
+        """
+        return float(np.dot(np.asarray(self.bucket_rows, dtype=float), self._chance_in(samples)))
+
+    def in_order(self, distinct: Mapping[int, float]) -> TableAccess:
+        """The same of samples that follow one another. `distinct`: by number of them, how many different rows they look up."""
+        drawn = replace(self, alike=())
+        alike = tuple((samples, drawn._samples_with(distinct[samples], samples)) for samples in sorted(distinct))
+        return replace(self, alike=alike)
+
+    def _samples_with(self, distinct: float, most: float) -> float:
+        """How many drawn samples look up so many different rows. `most`: no more than these."""
+        from scipy.optimize import brentq  # takes a moment, which drawn samples need not wait
+
+        return float(brentq(lambda n: self.distinct_rows(n) - distinct, 0.0, most)) if distinct < self.distinct_rows(most) else most
+
+    def _chance_in(self, samples: float) -> np.ndarray:
+        """Of a row of each bucket, that one of `samples` samples looks it up."""
         p = np.minimum(np.asarray(self.bucket_p, dtype=float), 1 - 1e-12)
-        return float(np.dot(np.asarray(self.bucket_rows, dtype=float), -np.expm1(samples * np.log1p(-p))))
+        return -np.expm1(self._drawn(samples) * np.log1p(-p))
+
+    def _drawn(self, samples: float) -> float:
+        """The drawn samples of `alike`, between its entries by powers. Above the last one as many a sample as there."""
+        if not self.alike or not samples:
+            return samples
+        points = self.alike if self.alike[0][0] == 1 else ((1, 1.0), *self.alike)
+        sizes, drawn = (np.asarray(column, dtype=float) for column in zip(*points))
+        share = np.exp(np.interp(np.log(samples), np.log(sizes), np.log(np.maximum(drawn, 1e-12) / sizes)))
+        return float(samples * share)
+
+    def once_a_batch(self, samples: int) -> TableAccess:
+        """The look-ups that are left where each batch of `samples` samples asks for each of its rows once."""
+        p = self._chance_in(samples) / samples
+        detail = f"{self.detail}, each row once in {samples:,} samples"
+        return replace(self, mean_length=float(np.dot(self.bucket_rows, p)), bucket_p=tuple(p.tolist()), detail=detail, alike=())
 
     def share_of_hottest(self, rows: int) -> float:
         """The share of look-ups that go to the `rows` most frequent rows."""
@@ -69,11 +110,19 @@ class AccessStatistics:
         return self.tables[table]
 
     def to_json(self) -> dict:
-        return {"tables": [vars(t) | {"bucket_rows": list(t.bucket_rows), "bucket_p": list(t.bucket_p)} for t in self.tables.values()]}
+        """Without what a table does not have."""
+        tables = []
+        for table in self.tables.values():
+            fields = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(table).items()}
+            tables.append({name: value for name, value in fields.items() if name != "alike" or value})
+        return {"tables": tables}
 
     @staticmethod
     def from_json(data: dict) -> AccessStatistics:
-        tables = [TableAccess(**t | {"bucket_rows": tuple(t["bucket_rows"]), "bucket_p": tuple(t["bucket_p"])}) for t in data["tables"]]
+        tables = []
+        for t in data["tables"]:
+            columns = {"bucket_rows": tuple(t["bucket_rows"]), "bucket_p": tuple(t["bucket_p"])}
+            tables.append(TableAccess(**t | columns | {"alike": tuple((n, drawn) for n, drawn in t.get("alike", ()))}))
         return AccessStatistics({t.table: t for t in tables})
 
 

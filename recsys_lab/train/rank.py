@@ -28,7 +28,7 @@ from recsys_lab.data.loader import RankLoader
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import UserError
 from recsys_lab.executor.sharded_model import ShardedModel
-from recsys_lab.experiment import Experiment
+from recsys_lab.experiment import SHUFFLED, Experiment
 from recsys_lab.kernels.row_cache import SCRATCH
 from recsys_lab.lightning import ShardedStrategy
 from recsys_lab.plan import ShardingPlan
@@ -282,7 +282,7 @@ def rank_loader(data: DataSet, experiment: Experiment, device: torch.device, spl
         rank=dist.get_rank(),
         world_size=dist.get_world_size(),
         seed=experiment.seed,
-        shuffle=split == "train",
+        shuffle=split == "train" and experiment.data.order == SHUFFLED,
         prefetch_batches=experiment.data.prefetch_batches,
         pin_memory=device.type == "cuda",
         readers=_readers(device, experiment.launcher.ranks_per_host),

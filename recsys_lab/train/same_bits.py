@@ -83,7 +83,8 @@ def of_machine(before: Mapping[str, Any], now: Mapping[str, Any], ranks: int) ->
         orders = {f"sharder.executor.{key}": executor.get(key, defaults[key]) for key in ORDERS}
         launcher = {"the launcher": config["choices"]["launcher"]} if ranks > 2 else {}  # two numbers have one sum
         threads = {"launcher.threads_per_rank": config["launcher"].get("threads_per_rank")}
-        return orders | launcher | threads | {"trainer.device": config["trainer"].get("device")}
+        equal_ids = {"sharder.dedup": config["sharder"].get("dedup", False)}
+        return orders | equal_ids | launcher | threads | {"trainer.device": config["trainer"].get("device")}
 
     old, new = told(before), told(now)
     return [f"{key} was {old[key]}" for key in new if old[key] != new[key]]

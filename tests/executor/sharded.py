@@ -85,9 +85,10 @@ def build(
     precision: Precision = FP32,
     pipeline: bool = False,
     sync: str = "gradients",
+    dedup: bool = False,
 ) -> ShardedModel:
-    model, hot = Concat(tables, dense_width, torch.device("meta")), hot or hot_rows_of(plan)
-    return shard(model, plan, torch.device("cpu"), (optimizer, LR, EPS, 0.0), precision, SEED, hot_rows=hot, pipeline=pipeline, sync=sync)
+    model, hot, how = Concat(tables, dense_width, torch.device("meta")), hot or hot_rows_of(plan), (optimizer, LR, EPS, 0.0)
+    return shard(model, plan, torch.device("cpu"), how, precision, SEED, hot_rows=hot, dedup=dedup, pipeline=pipeline, sync=sync)
 
 
 def step(sharded: ShardedModel, dense_optimizer: torch.optim.Optimizer, batch: Sample) -> torch.Tensor:
@@ -159,8 +160,9 @@ def train(
     dense_width: int,
     hot: dict[str, np.ndarray] | None = None,
     precision: Precision = FP32,
+    dedup: bool = False,
 ) -> Outcome:
-    return trained(build(tables, plan, optimizer, dense_width, hot, precision), tables, batches)
+    return trained(build(tables, plan, optimizer, dense_width, hot, precision, dedup=dedup), tables, batches)
 
 
 def trained(sharded: ShardedModel, tables: tuple[Table, ...], batches: list[Sample]) -> Outcome:

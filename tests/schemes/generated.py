@@ -101,13 +101,13 @@ def _family(name: str) -> set[str]:
     return {scheme.name for scheme in known_schemes().values() if family and scheme.family == family}
 
 
-def check_equality(checked: Sequence[Case]) -> None:
+def check_equality(checked: Sequence[Case], dedup: bool = False) -> None:
     """Training equals that of the same model in one process with whole tables; optimizers in turns. All cases of one shape."""
     jobs = [(case, OPTIMIZERS[number % len(OPTIMIZERS)]) for number, case in enumerate(checked)]
     batches = {plan.tables: samples(plan.tables, STEPS, ROWS, DENSE) for plan in (case.plan for case in checked)}
     first = checked[0].plan
     plans = [(case.plan, optimizer) for case, optimizer in jobs]
-    ranks = run_ranks(_train_all, first.hosts, first.ranks_per_host, plans, batches, _modules(checked))
+    ranks = run_ranks(_train_all, first.hosts, first.ranks_per_host, plans, batches, _modules(checked), dedup)
     references: dict[tuple[tuple[Table, ...], str], Outcome] = {}
     for number, (case, optimizer) in enumerate(jobs):
         tables = case.plan.tables
@@ -122,46 +122,50 @@ def _modules(checked: Sequence[Case]) -> list[str]:
     return sorted({scheme.execution.partition(":")[0] for case in checked for scheme in schemes_of(case.plan)})
 
 
-def _train_all(plans: Sequence[tuple[ShardingPlan, str]], batches: dict, modules: list[str]) -> list[Outcome]:
+def _train_all(plans: Sequence[tuple[ShardingPlan, str]], batches: dict, modules: list[str], dedup: bool) -> list[Outcome]:
     for module in modules:
         importlib.import_module(module)
-    return [train(plan.tables, plan, batches[plan.tables], optimizer, DENSE) for plan, optimizer in plans]
+    return [train(plan.tables, plan, batches[plan.tables], optimizer, DENSE, dedup=dedup) for plan, optimizer in plans]
 
 
-def check_volume(checked: Sequence[Case], precision: Precision = FP32, sync: str = "gradients") -> None:
-    """The collectives that are recorded in a training step equal the plan's steps on every rank. All cases of one shape."""
+def check_volume(checked: Sequence[Case], precision: Precision = FP32, sync: str = "gradients", dedup: bool = False) -> None:
+    """The collectives that are recorded in a training step equal the plan's steps on every rank. All cases of one shape.
+
+    `dedup`: of batches with each row BATCH times, so that each is certainly there.
+    """
     first = checked[0].plan
     plans = [case.plan for case in checked]
-    recorded = run_ranks(_record_all, first.hosts, first.ranks_per_host, plans, precision, sync, _modules(checked), backend="recorded")
+    how = precision, sync, dedup
+    recorded = run_ranks(_record_all, first.hosts, first.ranks_per_host, plans, how, _modules(checked), backend="recorded")
     for number, case in enumerate(checked):
         model: nn.Module = Concat(case.plan.tables, DENSE, torch.device("meta"))
         dense = sum(p.numel() for name, p in model.named_parameters() if not name.startswith("embeddings."))
-        steps = lower(case.plan, _access(case.plan), precision, workload(BATCH, dense), sync=sync)
+        steps = lower(case.plan, _access(case.plan, times_of(dedup)), precision, workload(BATCH, dense, dedup=dedup), sync=sync)
         for rank, collectives in enumerate(recorded):
             expected = in_order_of_kind([(kind, group, round(size)) for kind, group, size in steps.collectives_of(rank)])
             assert in_order_of_kind(collectives[number]) == expected, f"{case}, {precision.name}, rank {rank}"
 
 
 def _record_all(
-    plans: Sequence[ShardingPlan], precision: Precision, sync: str, modules: list[str]
+    plans: Sequence[ShardingPlan], how: tuple[Precision, str, bool], modules: list[str]
 ) -> list[list[tuple[str, tuple[int, ...], int]]]:
     for module in modules:
         importlib.import_module(module)
-    return [_record_one_step(plan, precision, sync) for plan in plans]
+    return [_record_one_step(plan, *how) for plan in plans]
 
 
-def _record_one_step(plan: ShardingPlan, precision: Precision, sync: str) -> list[tuple[str, tuple[int, ...], int]]:
+def _record_one_step(plan: ShardingPlan, precision: Precision, sync: str, dedup: bool) -> list[tuple[str, tuple[int, ...], int]]:
     """In the fourth step: by then DistributedDataParallel has laid its buckets out anew."""
     model = Concat(plan.tables, DENSE, torch.device("meta"))
-    optimizer = ("adagrad", 0.1, 1e-8, 0.0)
-    sharded = shard(model, plan, torch.device("cpu"), optimizer, precision, seed=1, hot_rows=hot_rows_of(plan), sync=sync)  # type: ignore[arg-type]
+    optimizer, hot = ("adagrad", 0.1, 1e-8, 0.0), hot_rows_of(plan)
+    sharded = shard(model, plan, torch.device("cpu"), optimizer, precision, 1, hot_rows=hot, dedup=dedup, sync=sync)  # type: ignore[arg-type]
     dense = torch.optim.SGD((p for _, p in sharded.dense_parameters()), lr=0.1)
     for step in range(4):
         if step == 3:
             start_recording()
         sharded.sparse_optimizer.zero_grad()
         dense.zero_grad()
-        sharded.module(torch.rand(BATCH, DENSE), _batch(plan)).sum().backward()
+        sharded.module(torch.rand(BATCH, DENSE), _batch(plan, times_of(dedup))).sum().backward()
         sharded.sparse_optimizer.step()
         dense.step()
     collectives = [(one.kind, one.group, one.bytes) for one in stop_recording()]
@@ -169,19 +173,23 @@ def _record_one_step(plan: ShardingPlan, precision: Precision, sync: str) -> lis
     return collectives
 
 
-def _batch(plan: ShardingPlan) -> KeyedJaggedTensor:
-    """Each row of a table once for each of its features, in an order of the rank's own: every cut of rows gets its exact share."""
+def times_of(dedup: bool) -> int:
+    return BATCH if dedup else 1
+
+
+def _batch(plan: ShardingPlan, times: int) -> KeyedJaggedTensor:
+    """Each row of a table so many times for each of its features, in an order of the rank's own: every cut of rows gets its exact share."""
     draw = np.random.default_rng(dist.get_rank())
     features = {feature: table.rows for table in plan.tables for feature in table.features}
-    ids = [draw.permutation(rows) for rows in features.values()]
-    lengths = [np.diff(np.linspace(0, rows, BATCH + 1).astype(int)) for rows in features.values()]
+    ids = [draw.permutation(np.tile(np.arange(rows), times)) for rows in features.values()]
+    lengths = [np.diff(np.linspace(0, rows * times, BATCH + 1).astype(int)) for rows in features.values()]
     values, counts = torch.from_numpy(np.concatenate(ids)), torch.from_numpy(np.concatenate(lengths).astype(np.int32))
     return KeyedJaggedTensor(list(features), values, lengths=counts)
 
 
-def _access(plan: ShardingPlan) -> AccessStatistics:
+def _access(plan: ShardingPlan, times: int) -> AccessStatistics:
     """Of those batches."""
-    p = {table.name: len(table.features) / BATCH for table in plan.tables}
+    p = {table.name: times * len(table.features) / BATCH for table in plan.tables}
     return AccessStatistics(
         {t.name: TableAccess(t.name, t.rows * p[t.name], (t.rows,), (p[t.name],), "formula", "uniform") for t in plan.tables}
     )

@@ -8,8 +8,8 @@ from recsys_lab.executor.execution import execution_of
 from recsys_lab.executor.recorded import register
 from recsys_lab.plan.explain import explain
 from recsys_lab.plan.validate import validate
-from tests.plan.plans import COMMS, FP8, SCHEMES, UNLIKE
-from tests.schemes.generated import all_cases, check_equality, check_plans, check_volume, planned_sequences
+from tests.plan.plans import COMMS, FP8, FP32, SCHEMES, UNLIKE
+from tests.schemes.generated import Case, all_cases, check_equality, check_plans, check_volume, planned_sequences
 
 SHAPES = [(1, 2), (2, 2), (1, 4), (4, 1)]
 register()  # before a rank joins its process group
@@ -39,6 +39,21 @@ def test_sequences_have_every_sharder_but_towers() -> None:
 
 def test_training_equals_the_unsharded_model() -> None:
     check_equality(all_cases(2, 2) + planned_sequences(2, 2))
+
+
+def test_with_equal_ids_once_training_equals_the_unsharded_model() -> None:
+    check_equality(sequences(2, 2), dedup=True)
+
+
+@pytest.mark.parametrize("precision", [FP32, FP8], ids=lambda p: p.name)
+def test_with_equal_ids_once_recorded_collectives_equal_the_steps(precision) -> None:
+    """Bags too: their bytes stay as they are."""
+    others = [case for case in all_cases(2, 2) if case.pooling != "none"]
+    check_volume(sequences(2, 2) + (others if precision == FP32 else []), precision, dedup=True)
+
+
+def sequences(hosts: int, ranks_per_host: int) -> list[Case]:
+    return [case for case in all_cases(hosts, ranks_per_host) if case.pooling == "none"] + planned_sequences(hosts, ranks_per_host)
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda s: f"{s[0]}x{s[1]}")

@@ -22,7 +22,7 @@ def run(request: Request) -> Running:
     parameters = to_torchrec([within_group(p, groups) for _, p in request.placed], groups.size, request.device.type)
     averaged = [name.removesuffix(SUFFIX) for name in NAMES if request.sync == GRADIENTS]
     of_schemes = {} if replicas is None else dict.fromkeys(averaged, replicas)
-    part = shard_collection(request.configs, parameters, env_of(group), request.device, of_schemes, request.formats)
+    part = shard_collection(request.configs, parameters, env_of(group), request.device, of_schemes, request.formats, dedup=request.dedup)
     for batch in part.batches if request.sync == WEIGHTS else []:
         batch.copies = replicas
     return Running(part)

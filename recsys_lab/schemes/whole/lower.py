@@ -21,14 +21,14 @@ def lower_whole(context: Context) -> tuple[list[Step], list[Step]]:
 
     def vectors(table: Table) -> float:
         """That come back for a sample: one a feature, or one a look-up of a sequence."""
-        return context.access[table.name].mean_length if context.is_sequence else len(table.features)
+        return context.asked[table.name].mean_length if context.is_sequence else len(table.features)
 
     lengths, ids, columns, rows = (context.per_rank() for _ in range(4))
     for table, placement in context.placed:
         for shard in placement.shards:
             ranks = list(shard.ranks)
             lengths[ranks] += len(table.features)
-            ids[ranks] += context.access[table.name].mean_length
+            ids[ranks] += context.asked[table.name].mean_length
             columns[ranks] += vectors(table) * shard.cols
             rows[ranks] = rows[ranks] + vectors(table) if context.is_sequence else 1  # a rank's pooled columns of a sample are one
     everyone, group = context.group_batch, list(context.groups[0])

@@ -66,7 +66,7 @@ def parts_of(request: Request) -> tuple[dict[str, TorchRecPart], dict[str, Batch
         tables = [request.plan.by_table[config.name][0].with_rows(config.num_embeddings) for config in own]
         blocks = to_torchrec([in_row_blocks(table, range(group.size())) for table in tables], group.size(), device.type)
         replica_groups = {} if replicas is None else {ROW_WISE: replicas}
-        exchanged[tier] = shard_collection(own, blocks, env_of(group), device, replica_groups, request.formats)
+        exchanged[tier] = shard_collection(own, blocks, env_of(group), device, replica_groups, request.formats, dedup=request.dedup)
         for batch in exchanged[tier].batches:  # whose rows are to be numbered as the table's, not the tier's
             moved = [(shard, begin[shard.table]) for shard in batch.shards]
             batch.shards = [replace(s, row_start=first + s.row_start, row_stop=first + s.row_stop) for s, first in moved]

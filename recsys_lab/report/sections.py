@@ -151,9 +151,11 @@ def _batch_there(simulated: dict[str, Any]) -> str:
 
 
 def outside_words(result: dict[str, Any]) -> str:
-    """What a simulated interval rests on where that is another system than the one simulated. Else nothing."""
-    outside = (result["simulated"] or {}).get("extrapolates")
-    return f"The interval is wide, since the profile was {outside}." if outside else ""
+    """What a simulated interval rests on where that is another system than the one simulated; what is doubted of the cluster. Else nothing."""
+    simulated = result["simulated"] or {}
+    outside, doubt = simulated.get("extrapolates"), simulated.get("doubt")
+    words = [f"The interval is wide, since the profile was {outside}."] if outside else []
+    return " ".join([*words, *([f"{doubt}."] if doubt else [])])
 
 
 def quality(run: Run) -> Table:

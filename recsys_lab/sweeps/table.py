@@ -92,7 +92,7 @@ def _of_simulations(rows: Sequence[Row]) -> list[str]:
     for profile in dict.fromkeys(one["profile"] for one in shown):
         beyond = dict.fromkeys(one["extrapolates"] for one in shown if one["profile"] == profile and one.get("extrapolates"))
         notes.append("; ".join([f"simulated with profile {profile}", *beyond]))
-    return notes
+    return [*notes, *dict.fromkeys(one["doubt"] for one in shown if one.get("doubt"))]
 
 
 def _of_pipelines(rows: Sequence[Row]) -> list[str]:

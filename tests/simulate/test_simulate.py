@@ -298,6 +298,8 @@ def test_the_record_has_the_contracts_fields_and_the_trace_opens(tmp_path: Path)
         "in_run",
         "bound_by",
         "torchrec_ms",
+        "torchrec_host_ms",
+        "doubt",
         "calibrated",
     ]
     assert list(record["collectives"][0]) == ["name", "kind", "group", "bytes", "ms"]

@@ -116,6 +116,6 @@ def _drawn(table: Table, rows: Sequence[tuple[str, ...]], kept: Collection[str])
         least = _longest_number([row[i] for row in rows])
         justify: Literal["left", "right"] = "right" if column in table.right else "left"
         drawn.add_column(Text(column), justify=justify, no_wrap=column in kept, overflow="fold", min_width=least)
-    for row in rows:
-        drawn.add_row(*(Text(cell) for cell in row))
+    for i, row in enumerate(rows):
+        drawn.add_row(*(Text(cell, style="bold" if (i, column) in table.bold else "") for column, cell in zip(table.columns, row)))
     return drawn

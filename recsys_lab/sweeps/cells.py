@@ -47,7 +47,7 @@ def title_of(figure: Figure) -> str:
 
 def _values(ablation: Ablation, title: str, figures: Sequence[Figure], status: bool) -> Table:
     names = tuple(heading(f) for f in figures)
-    simulated, counts = any(figure.simulated for figure in figures), ablation.seeds is None
+    simulated, counts = any(figure.simulated for figure in figures), ablation.seeds is None or not ablation.columns
     rows = [
         (
             *ablation.choices[i],

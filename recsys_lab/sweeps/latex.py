@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from recsys_lab.report.sections import Table
 from recsys_lab.report.terminal import parts_of
-from recsys_lab.sweeps.cells import SEEDS_NEEDED, change_tables, comparison_tables, explained, header, value_tables
+from recsys_lab.sweeps.cells import SEEDS_NEEDED, change_tables, comparison_tables, explained, failures, header, value_tables
 from recsys_lab.sweeps.table import Ablation
 
 SPECIAL = {
@@ -46,14 +46,14 @@ HEAD = r"""\makeatletter
 
 
 def as_latex(ablation: Ablation) -> str:
-    """Every table, each with a caption of one sentence. What its marks mean is in comments at the top."""
+    """Every table, each with a caption of one sentence. What failed, and what marks mean, is in comments at the top."""
     words = header(ablation)
     tables = [
-        *_fitting(ablation, value_tables(ablation), f"{words}, the best in bold"),
+        *_fitting(ablation, value_tables(ablation, status=False), f"{words}, the best in bold"),
         *_fitting(ablation, change_tables(ablation), words if ablation.seeds == 1 else "each a change over all its seeds"),
         *_fitting(ablation, map(_narrow, comparison_tables(ablation)), "exact tests against the baseline"),
     ]
-    comments = ["Compiles by itself; a paper takes it by \\input.", *explained(ablation)]
+    comments = ["Compiles by itself; a paper takes it by \\input.", *failures(ablation), *explained(ablation)]
     return "".join([*(f"% {_one_line(words)}\n" for words in comments), HEAD, *tables, "\\closetables\n"])
 
 

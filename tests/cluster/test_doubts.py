@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -11,6 +13,10 @@ from recsys_lab.base.paths import CONF
 from recsys_lab.cluster import doubt
 from recsys_lab.cluster.doubts import ON_FILE
 from recsys_lab.config.choices import built
+from recsys_lab.decide.decision import _of_doubts
+from recsys_lab.record.result import _simulated
+from recsys_lab.report.sections import outside_words
+from tests.record.fake_run import make_result
 
 CLUSTERS = sorted(path.stem for path in (CONF / "cluster").glob("*.yaml") if path.stem != "local")
 
@@ -42,3 +48,16 @@ def test_gigabits_are_questioned_where_the_link_is_used() -> None:
     network = replace(on, cross_host=replace(on.cross_host, bandwidth_gb_s=400.0, ring_gb_s=400.0))
     assert "links between hosts on file reach 6 to 90 GB/s; if it is Gbit/s, give bandwidth_gb_s=50, ring_gb_s=50" in str(doubt(network))
     assert doubt(network.reshaped(1, 8)) is None and doubt(fast.reshaped(8, 1)) is None
+
+
+def test_who_reads_a_simulated_time_reads_the_doubt() -> None:
+    """A record, its page, and an answer of decide."""
+    on = built("cluster", "h100x64")
+    fast = replace(on, cross_host=replace(on.cross_host, bandwidth_gb_s=400.0))
+    cases: Any = [SimpleNamespace(cluster=name, experiment=SimpleNamespace(cluster=one)) for name, one in (("a", on), ("b", fast))]
+    (words,) = _of_doubts(cases)
+    assert words == f"b: {doubt(fast)}."
+    assert outside_words({"simulated": {"extrapolates": None, "doubt": doubt(fast)}}) == f"{doubt(fast)}."
+    result = make_result("simulate")
+    assert result.simulated is not None and "doubt" not in (_simulated(result.simulated) or {})
+    assert (_simulated(replace(result.simulated, doubt="really?")) or {})["doubt"] == "really?"

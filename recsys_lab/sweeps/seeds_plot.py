@@ -74,8 +74,8 @@ def _changes(ablation: Ablation, figure: Figure, comparisons: dict[int, Comparis
             fill, estimate = FILLS.get(one.verdict, SOFT), one.estimate
             axes.plot([estimate.low, estimate.high], [index + 0.22] * 2, color=fill, linewidth=2.4)
             (dot,) = axes.plot(estimate.value, index + 0.22, "o", color=fill, markersize=5)
-            words = [change(estimate.value, figure), *([interval(estimate, figure)] if estimate.confidence else []), one.verdict]
-            tip(dot, f"{ablation.short_names[index]}\n{' '.join(words)}")
+            parts = [change(estimate.value, figure), *([interval(estimate, figure)] if estimate.confidence else []), one.verdict]
+            tip(dot, f"{ablation.short_names[index]}\n{' '.join(parts)}")
         axes.xaxis.set_major_formatter(lambda value, _: f"x{value:g}" if is_ratio else f"{value:+g}")
         if axes.get_xscale() == "linear":
             axes.locator_params(axis="x", nbins=5)

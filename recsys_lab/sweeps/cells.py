@@ -139,13 +139,12 @@ def change_cell(ablation: Ablation, index: int, figure: Figure) -> str:
     """`+0.0012 better`, `x1.160`, `baseline`; `none` where there is nothing to compare."""
     if ablation.bases.of_rows[index] == index:
         return "baseline"
-    comparison = ablation.comparisons.get((index, figure.name))
-    if comparison is None:
-        plain = ablation.against_base(index, figure)
+    plain, comparison = ablation.against_base(index, figure), ablation.comparisons.get((index, figure.name))
+    if plain is None or comparison is None:
         return "none" if plain is None else change(plain, figure)
     verdicts = {one.verdict for one in ablation.comparisons.values()}
     verdict = comparison.verdict if comparison.verdict != TOO_FEW or verdicts - {TOO_FEW, SAME} else ""
-    return f"{change(comparison.estimate.value, figure)} {verdict}".rstrip()
+    return f"{change(plain, figure)} {verdict}".rstrip()
 
 
 def digits_of(value: float, figure: Figure) -> str:
@@ -230,11 +229,11 @@ def explained(ablation: Ablation) -> list[str]:
     if not comparisons:
         return notes
     verdicts = {comparison.verdict for comparison in comparisons}
-    notes[-1] += " Of measured figures both are Hodges and Lehmann's estimate."
     sizes = sorted({(c.pairs, c.estimate.confidence) for c in comparisons if c.pairs and c.p is not None and c.estimate.confidence})
     if sizes:
         confidences = ", ".join(f"{confidence:.0%} from {counted(pairs, 'pair')}" for pairs, confidence in sizes)
-        notes.append(f"Intervals are each row's own and not corrected for other rows. Confidence: {confidences}.")
+        estimate = "Tests have Hodges and Lehmann's estimate of the change."
+        notes.append(f"{estimate} Intervals are each row's own and not corrected for other rows. Confidence: {confidences}.")
     if verdicts - {TOO_FEW, SAME}:
         kinds = [PAIRED] * any(c.pairs and c.p is not None for c in comparisons) + [UNPAIRED] * any(
             not c.pairs and c.p is not None for c in comparisons

@@ -99,14 +99,14 @@ class Ablation:
         return " ".join(f"{key}={self.label(self.rows[index], key)}" for key in self.varying) or "the configuration"
 
     def against_base(self, index: int, figure: Figure) -> float | None:
-        """The row's median minus its baseline's, or their ratio, as the figure has it; None where either is absent."""
+        """The row's middle minus its baseline's, or their ratio, as the figure has it; None where either is absent."""
         base = self.bases.of_rows[index]
         if base is None:
             return None
-        median, base_median = self.rows[index].median(figure), self.rows[base].median(figure)
-        if median is None or base_median is None or (figure.against == "ratio" and not base_median):
+        middle, base_middle = self.middle(index, figure), self.middle(base, figure)
+        if middle is None or base_middle is None or (figure.against == "ratio" and not base_middle):
             return None
-        return median - base_median if figure.against == "difference" else median / base_median
+        return middle - base_middle if figure.against == "difference" else middle / base_middle
 
 
 def read_ablation(folder: Path | str, baseline: str | None = None, level: float = LEVEL, cell: Cell = "median") -> Ablation:

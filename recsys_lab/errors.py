@@ -118,8 +118,20 @@ def _rebuild(kind: type[UserError], parts: dict) -> UserError:
 def nearest(given: str, allowed: Iterable[str]) -> str | None:
     """The allowed spelling closest to `given`, if any is close. Capitals do not count."""
     spelt = {one.lower(): one for one in allowed}
-    matches = difflib.get_close_matches(given.lower(), list(spelt), n=1, cutoff=0.5)
-    return spelt[matches[0]] if matches else None
+    matches = difflib.get_close_matches(given.lower(), list(spelt), n=5, cutoff=0.5)
+    return spelt[min(matches, key=lambda one: _edits(given.lower(), one))] if matches else None
+
+
+def _edits(given: str, word: str) -> tuple[int, int]:
+    """Letters to insert, drop, change, or swap with the next (Damerau's distance); then how much longer one of the two is."""
+    above, row = list[int](), list(range(len(word) + 1))
+    for i, letter in enumerate(given, start=1):
+        before, above, row = above, row, [i]
+        for j, other in enumerate(word, start=1):
+            row.append(min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (letter != other)))
+            if j > 1 and before and given[i - 2 : i] == word[j - 2 : j][::-1]:
+                row[j] = min(row[j], before[j - 2] + 1)
+    return row[-1], abs(len(given) - len(word))
 
 
 def did_you_mean(given: str, allowed: Iterable[str]) -> str | None:

@@ -40,6 +40,7 @@ from recsys_lab.record.loggers import libraries
 from recsys_lab.record.result import CHOICES, RESULT_FILE, Result, plan_summary, write_result
 from recsys_lab.record.run_folder import REASONS_FILE, STORES_FILE
 from recsys_lab.report import say
+from recsys_lab.report.advice import small_words
 from recsys_lab.report.tracker import publish
 from recsys_lab.simulate import write_trace
 from recsys_lab.train.checkpoint_folder import trained
@@ -92,7 +93,7 @@ def run(
         say.not_calibrated(simulated.cluster)
     elif simulated is not None:
         simulated = with_bounds(with_interval(simulated, named, experiment.profile), named, experiment, data)
-        say.simulated(simulated, named.steps.batch_size)
+        say.simulated(simulated, named.steps.batch_size, small_words(asdict(simulated), named.plan, experiment.choices))
     rows = most_rows_here(experiment, named) if experiment.starts_ranks else None
     here = plan_here(experiment, data, named, rows) if experiment.starts_ranks else named
     say.trains_here(named.plan, here.plan)

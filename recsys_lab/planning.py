@@ -258,19 +258,29 @@ def with_interval(simulated: Simulated, planned: Planned, profile: Profile) -> S
 
 
 def with_bounds(simulated: Simulated, planned: Planned, experiment: Experiment, data: DataSet) -> Simulated:
-    """`simulated`, the price of `planned`, with what would shorten it. Of a model far too small for its cluster, with TorchRec's time."""
+    """`simulated`, the price of `planned`, with what would shorten it. Of a model far too small for its cluster, with TorchRec's times."""
     saved = saved_ms(partial(time_of, planned), experiment.profile, planned.cluster)
     simulated = replace(simulated, bound_by=saved)
-    sharder = experiment.choices.get("sharder")
     host_share = 2 * saved.get(HOST_LAUNCHES, 0.0) / simulated.iteration_ms
-    if sharder == TORCHREC or not is_far_too_small(host_share, planned.plan, planned.cluster):
+    if not is_far_too_small(host_share, planned.plan, planned.cluster):
         return simulated
     with apart_from_hydra():
         plain = replace(experiment, sharder=SharderChoice.of(composed("sharder", TORCHREC)).with_dedup(planned.workload.dedup))
+    is_torchrec, cluster = experiment.choices.get("sharder") == TORCHREC, planned.cluster
+    one_host = cluster.reshaped(1, cluster.ranks_per_host) if cluster.hosts > 1 else None
+    return replace(
+        simulated,
+        torchrec_ms=None if is_torchrec else _time_on(plain, data, cluster, experiment.batch_size),
+        torchrec_host_ms=None if one_host is None else _time_on(plain, data, one_host, experiment.batch_size * cluster.hosts),
+    )
+
+
+def _time_on(experiment: Experiment, data: DataSet, cluster: Cluster, batch_size: int) -> float | None:
+    """Of an iteration on `cluster` with so many samples a rank; None where it cannot be planned."""
     try:
-        return replace(simulated, torchrec_ms=price(plan_for(plain, data), experiment.profile)[0].iteration_ms)
+        return price(plan_for(experiment, data, cluster, batch_size), experiment.profile)[0].iteration_ms
     except UserError:
-        return simulated
+        return None
 
 
 def is_far_too_small(host_share: float, plan: ShardingPlan, cluster: Cluster) -> bool:

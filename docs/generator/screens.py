@@ -68,8 +68,8 @@ SCREENS = (
         ("run.py", "-m", "model=dcn", "sharder=torchrec,dmt", "cluster=h100x64", "seed=1,2,3", "data=synthetic_brief", "logger=none")
         + ("hydra.sweep.dir=FOLDER/sweep",),
         "sweep/ablation.html",
-        690,
-        672,
+        850,
+        640,
     ),
 )
 

@@ -155,12 +155,13 @@ class PruneOptions:
 class AblationOptions:
     """`baseline`: what the others are compared with, such as model=dlrm,sharder=torchrec; null: the first; none: nothing is compared.
 
-    `level`: the chance of any false claim in the table, at most. `repeat`: run again what an earlier call in the folder finished.
-    `prune`: where a run of a search is cut short.
+    A key alone, such as model: one for each value of it. `level`: the chance of any false claim in the table, at most. `cell`: what a cell
+    has of its seeds. `repeat`: run again what an earlier call in the folder finished. `prune`: where a run of a search is cut short.
     """
 
     baseline: str | None
     level: Annotated[float, Strict(), Interval(gt=0, lt=1)]
+    cell: Literal["median", "median_range", "mean_std"]
     repeat: bool
     prune: PruneOptions | None = None
 

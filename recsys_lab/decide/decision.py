@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from recsys_lab.base.quiet import quiet_torchrec
+from recsys_lab.cluster import doubt
 from recsys_lab.config.overrides import overrides_from_kwargs
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.decide.answer import Winner, cheapest_first, choosable, compared, marked, winner_of
@@ -143,7 +144,7 @@ def decided(question: Question, workers: int | None = None, progress: Progress |
         raise nothing_fits(priced)
     changes = changes_of(winner.row, priced, data)
     words = [*smallest_sentences(question.ranges, rows), *_of_small(winner.row, priced, changes), *sentences(winner.row, changes)]
-    words += _of_pipelines(priced)
+    words += [*_of_pipelines(priced), *_of_doubts(cases)]
     of_profile = choosable([row for row in rows if row.profile == winner.row.profile], question.trainable)
     chosen = next(one.combination for one in priced if one.combination.name == winner.row.name)
     return Decision(
@@ -170,6 +171,12 @@ def _of_small(row: Row, priced: Sequence[Priced], changes: Sequence[Change]) -> 
         return []
     tables = human_bytes(sum(table.weight_bytes for table in one.plan.tables))
     return [f"{share:.0%} {HOST_LAUNCHES}: {tables} of tables on {row.ranks} devices."]
+
+
+def _of_doubts(cases: Sequence[Combination]) -> list[str]:
+    """The links whose figures may be in another unit."""
+    doubts = {case.cluster: doubt(case.experiment.cluster) for case in cases}
+    return [f"{name}: {words}." for name, words in doubts.items() if words]
 
 
 def _of_pipelines(priced: Sequence[Priced]) -> list[str]:

@@ -284,7 +284,7 @@ def _simulated(simulated: Simulated | None) -> dict | None:
     figures = _part(simulated)
     if figures and not figures["calibrated"]:
         return without_times(figures)
-    sometimes = ("in_run", "bound_by", "torchrec_ms")
+    sometimes = ("in_run", "bound_by", "torchrec_ms", "torchrec_host_ms", "doubt")
     return figures and {k: v for k, v in figures.items() if k != "calibrated" and (v is not None or k not in sometimes)}
 
 

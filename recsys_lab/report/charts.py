@@ -120,7 +120,7 @@ def legend_height(names: Sequence[str], width: float = NARROW) -> int:
 
 
 def _columns(names: Sequence[str], width: float) -> int:
-    return max(1, min(len(names), int(width / (LETTER * max(map(len, names)) + 36))))
+    return max(1, min(len(names), int(width / (1.08 * LETTER * max(map(len, names)) + 42))))
 
 
 def _width(axes: Axes) -> float:

@@ -38,6 +38,7 @@ FIGURES: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
 
 #: Of a run whose config lacks the key.
 NO_KEY = "no such key"
+CHOICES = "choices."
 
 
 def config_differences(runs: Sequence[Run]) -> dict[str, list[Any]]:
@@ -57,16 +58,32 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 
 def runs_table(runs: Sequence[Run]) -> Table:
-    rows = [(name, run.folder.resolve().name, run.result["status"], run.result["mode"]) for name, run in zip(_names(runs), runs)]
-    return Table("Runs", ("run", "folder", "status", "mode"), tuple(rows))
+    """Status and mode stand in the note where all have the same."""
+    facts = {name: [str(run.result[name]) for run in runs] for name in ("status", "mode")}
+    differ = [name for name, values in facts.items() if len(set(values)) > 1]
+    rows = tuple((_names(runs)[i], run.folder.resolve().name, *(facts[name][i] for name in differ)) for i, run in enumerate(runs))
+    same = ", ".join(f"{name} {values[0]}" for name, values in facts.items() if name not in differ)
+    return Table("Runs", ("run", "folder", *differ), rows, f"All: {same}." if same else "")
 
 
 def config_table(runs: Sequence[Run]) -> Table:
-    configs = [flat(run.config) for run in runs]
-    rows = [(key, *(_written(config, key) for config in configs)) for key in config_differences(runs)]
-    lacks = any(NO_KEY in row for row in rows)
-    note = "No such key: another choice has none, or an earlier version had none." if lacks else "" if rows else "none: the same config"
-    return Table("Config that differs", ("key", *_names(runs)), tuple(rows), note)
+    """What differs, choices first. What only some choices of a group have is counted, where the choice itself differs."""
+    configs, differences = [flat(run.config) for run in runs], config_differences(runs)
+    chosen = [key.partition(".")[2] for key in differences if key.startswith(CHOICES)]
+    rows, folded = [], dict[str, int]()
+    for key in sorted(differences, key=lambda key: not key.startswith(CHOICES)):
+        row, group = [_written(config, key) for config in configs], key.partition(".")[0]
+        if group in chosen and (NO_KEY in row or key.endswith("._target_")):
+            folded[group] = folded.get(group, 0) + 1
+        else:
+            rows.append((key, *row))
+    notes = [] if differences else ["none: the same config"]
+    if any(NO_KEY in row for row in rows):
+        notes.append("No such key: another choice has none, or an earlier version had none.")
+    if folded:
+        counts = ", ".join(f"{count} of {group}" for group, count in folded.items())
+        notes.append(f"Left out are keys that follow from the choices: {counts}. --json has them.")
+    return Table("Config that differs", ("key", *_names(runs)), tuple(rows), " ".join(notes))
 
 
 def _written(config: Mapping[str, Any], key: str) -> str:
@@ -75,14 +92,19 @@ def _written(config: Mapping[str, Any], key: str) -> str:
 
 
 def figures_table(runs: Sequence[Run]) -> Table:
-    rows = []
+    rows, same = [], []
     for name, path, write, against in FIGURES:
         values = [value_at(run.result, path) for run in runs]
-        if any(value is not None for value in values):
+        if values[0] is not None and len(set(values)) == 1:
+            same.append(f"{name} {write(values[0])}")
+        elif any(value is not None for value in values):
             rows.append((name, *(_cell(value, None if i == 0 else values[0], write, against) for i, value in enumerate(values))))
     names = tuple(_names(runs))
     note = "Against [1]: +/- is the difference, x the ratio. Measured figures are of the machine that each run trained on."
-    return Table("Figures", ("figure", *names), tuple(rows), note if rows else "no figures: no run got so far", names)
+    notes = [note] if rows else [] if same else ["no figures: no run got so far"]
+    return Table(
+        "Figures", ("figure", *names), tuple(rows), " ".join([*notes, *([f"The same in all: {', '.join(same)}."] if same else [])]), names
+    )
 
 
 def _cell(value: float | None, base: float | None, write: Callable[[float], str], against: str) -> str:

@@ -95,6 +95,10 @@ def _card(figure: tuple[str, str, str]) -> str:
     )
 
 
+def _cell(section: Table, row: int, column: str, cell: str) -> str:
+    return f"<strong>{escape(cell)}</strong>" if (row, column) in section.bold else escape(cell)
+
+
 def table(section: Table, level: int = 3) -> str:
     """A section's table under its heading, its note below. The note alone where there are no rows."""
     parts = [f"<h{level}>{escape(section.title)}</h{level}>"] if level else []
@@ -102,7 +106,8 @@ def table(section: Table, level: int = 3) -> str:
         css = {column: ' class="right"' if column in section.right else "" for column in section.columns}
         head = "".join(f"<th{css[c]}>{escape(c)}</th>" for c in section.columns)
         rows = "".join(
-            "<tr>" + "".join(f"<td{css[c]}>{escape(cell)}</td>" for c, cell in zip(section.columns, row)) + "</tr>" for row in section.rows
+            "<tr>" + "".join(f"<td{css[c]}>{_cell(section, i, c, cell)}</td>" for c, cell in zip(section.columns, row)) + "</tr>"
+            for i, row in enumerate(section.rows)
         )
         parts.append(f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>')
     if section.note:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from recsys_lab.base.paths import sweep_of
-from recsys_lab.cluster import Cluster
+from recsys_lab.cluster import Cluster, doubt
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.store import DISK_HOST_CACHED, HOST_CACHED, UNCACHED
@@ -111,6 +111,8 @@ def plan(sharding: ShardingPlan, cluster: Cluster) -> None:
     kinds = ", ".join(f"{count} {scheme}" for scheme, count in sorted(schemes.items(), key=lambda item: -item[1]))
     most = f"weights {human_bytes(max(held))} at most a rank" + (", not all in its memory" if sharding.has_stores else "")
     _line("plan", f"{cluster.name}: {grid(cluster.hosts, cluster.ranks_per_host)}; {kinds}; {most}")
+    if words := doubt(cluster):
+        _line("", words)
 
 
 def stores(facts: Sequence[StoreFacts]) -> None:
@@ -141,7 +143,8 @@ def dedup(asked: bool | str, planned_so: bool, all_bytes: float, once_bytes: flo
         _line("dedup", f"off, as it is not simulated faster: with it, {size}")
 
 
-def simulated(iteration: Simulated, batch_per_rank: int) -> None:
+def simulated(iteration: Simulated, batch_per_rank: int, small: str | None = None) -> None:
+    """`small`: what is said of a model far too small for its cluster."""
     phases = ", ".join(f"{name.replace('_', ' ')} {ms:.2f}" for name, ms in iteration.phases_ms.items())
     _line(
         "simulated",
@@ -155,6 +158,8 @@ def simulated(iteration: Simulated, batch_per_rank: int) -> None:
     if iteration.cost_per_billion_samples is not None:
         at = f" at {iteration.price.words}" if iteration.price else ""
         _line("", f"a billion samples cost {iteration.cost_per_billion_samples:,.2f} ${at}")
+    if small:
+        _line("", small)
 
 
 def in_run(iteration: Simulated) -> None:

@@ -36,13 +36,17 @@ def unlike_pipelines(sharders: Iterable[tuple[str, bool]]) -> list[str]:
 
 @dataclass(frozen=True)
 class Table:
-    """A titled table of text. `right`: names of the columns that hold figures. Without rows, `note` says why."""
+    """A titled table of text.
+
+    `right`: names of the columns that hold figures. `bold`: row and column of the cells that stand out. Without rows, `note` says why.
+    """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
     right: tuple[str, ...] = ()
+    bold: frozenset[tuple[int, str]] = frozenset()
 
 
 #: What it is, its value, where that is from.
@@ -151,9 +155,11 @@ def _batch_there(simulated: dict[str, Any]) -> str:
 
 
 def outside_words(result: dict[str, Any]) -> str:
-    """What a simulated interval rests on where that is another system than the one simulated. Else nothing."""
-    outside = (result["simulated"] or {}).get("extrapolates")
-    return f"The interval is wide, since the profile was {outside}." if outside else ""
+    """What a simulated interval rests on, where that is another system than the one simulated, and what is doubted of the cluster."""
+    simulated = result["simulated"] or {}
+    outside, doubt = simulated.get("extrapolates"), simulated.get("doubt")
+    words = [f"The interval is wide, since the profile was {outside}."] if outside else []
+    return " ".join([*words, *([f"{doubt}."] if doubt else [])])
 
 
 def quality(run: Run) -> Table:

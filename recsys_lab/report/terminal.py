@@ -20,6 +20,8 @@ from recsys_lab.report.sections import Table
 NARROW = 12
 #: What is no number if a part of it is cut off.
 NUMBER = re.compile(r"\S*\d\S*")
+#: Of a name that is longer than its column: it is broken behind a point, an underscore and the like.
+PART = re.compile(r"[^./_=,:@-]*[./_=,:@-]+|[^./_=,:@-]+")
 
 
 class _Sentences(Console):
@@ -83,7 +85,7 @@ def print_table(out: Console, table: Table, most_rows: int | None = None, keep: 
         rows = table.rows[:most_rows]
         choices = [{table.columns[0], *table.right, *keep}, set(table.right), set[str]()]
         kept = next((names for names in choices if _narrowest(table.columns, rows, names) <= out.width), set[str]())
-        out.print(_drawn(table, rows, kept))
+        out.print(_drawn(table, rows, kept, out.width))
         if most_rows is not None and len(table.rows) > most_rows:
             out.print(f"... and {len(table.rows) - most_rows} more; report.html has all", style="dim")
     if table.note:
@@ -104,18 +106,53 @@ def _narrowest(columns: Sequence[str], rows: Sequence[tuple[str, ...]], kept: Co
     return width
 
 
+def _widths(table: Table, rows: Sequence[tuple[str, ...]], kept: Collection[str], width: int) -> list[int]:
+    """Of each column, so that all fit into `width`: the widest of those that wrap is narrowed first, never within a part of a name."""
+    columns = [[column, *(row[i] for row in rows)] for i, column in enumerate(table.columns)]
+    widths = [max(cell_len(line) for cell in cells for line in cell.split("\n")) for cells in columns]
+    least = [w if column in kept else min(w, _longest_part(cells)) for column, w, cells in zip(table.columns, widths, columns)]
+    while sum(widths) + 3 * (len(widths) - 1) > width and widths != least:
+        widest = max((i for i in range(len(widths)) if widths[i] > least[i]), key=lambda i: widths[i])
+        widths[widest] -= 1
+    return widths
+
+
+def _longest_part(cells: Sequence[str]) -> int:
+    """Letters of the longest word, or of the longest part of one that is longer than a column has to be."""
+    words = [word for cell in cells for word in cell.split()]
+    parts = (part for word in words for part in (PART.findall(word) if cell_len(word) > 2 * NARROW else [word]))
+    return max((cell_len(part) for part in parts), default=1)
+
+
+def broken(text: str, width: int) -> str:
+    """`text` in lines of at most `width`: between words; a longer word between its parts."""
+    lines = []
+    for line in text.split("\n"):
+        now = line if cell_len(line) <= width else ""
+        for word in line.split() if not now else ():
+            pieces, gap = [word] if cell_len(word) <= width else PART.findall(word), " " if now else ""
+            for piece in pieces:
+                if now and cell_len(now + gap + piece) > width:
+                    lines.append(now)
+                    now, gap = "", ""
+                now, gap = now + gap + piece, ""
+        lines.append(now)
+    return "\n".join(lines)
+
+
 def _longest_number(cells: Sequence[str]) -> int:
     """Letters of the longest word with a digit, unless it is longer than any number: names and paths may be cut."""
     lengths = [cell_len(word) for cell in cells for word in NUMBER.findall(cell)]
     return max((length for length in lengths if length <= 2 * NARROW), default=0)
 
 
-def _drawn(table: Table, rows: Sequence[tuple[str, ...]], kept: Collection[str]) -> RichTable:
+def _drawn(table: Table, rows: Sequence[tuple[str, ...]], kept: Collection[str], width: int) -> RichTable:
+    widths = _widths(table, rows, kept, width)
     drawn = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
-    for i, column in enumerate(table.columns):
-        least = _longest_number([row[i] for row in rows])
+    for column, own in zip(table.columns, widths):
         justify: Literal["left", "right"] = "right" if column in table.right else "left"
-        drawn.add_column(Text(column), justify=justify, no_wrap=column in kept, overflow="fold", min_width=least)
-    for row in rows:
-        drawn.add_row(*(Text(cell) for cell in row))
+        drawn.add_column(Text(column), justify=justify, no_wrap=column in kept, overflow="fold", min_width=own)
+    for i, row in enumerate(rows):
+        cells = (cell if column in kept else broken(cell, w) for column, w, cell in zip(table.columns, widths, row))
+        drawn.add_row(*(Text(cell, style="bold" if (i, column) in table.bold else "") for column, cell in zip(table.columns, cells)))
     return drawn

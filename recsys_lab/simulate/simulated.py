@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from recsys_lab.cluster import Cluster, Price, ranks_text
+from recsys_lab.cluster import Cluster, Price, doubt, ranks_text
 from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.memory import RankMemory, bytes_of_ranks, missing_bytes
@@ -19,7 +19,7 @@ from recsys_lab.simulate.posterior import Interval, hosts_seen
 from recsys_lab.simulate.profile import Profile
 from recsys_lab.simulate.stores import with_bookkeeping
 from recsys_lab.simulate.timeline import place
-from recsys_lab.units import MS_PER_HOUR, MS_PER_S, counted
+from recsys_lab.units import MS_PER_HOUR, MS_PER_S, counted, human_bytes
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,8 @@ class Simulated:
         bound_by: of each part of cluster and software that would shorten the iteration, the ms that it would save at twice the speed, the
             most first (`bounds.py`). The first is what bounds the iteration. None: it was not asked for.
         torchrec_ms: of an iteration under sharder=torchrec, of a model that is far too small for the cluster; None of others.
+        torchrec_host_ms: the same on one of the cluster's hosts, which takes the samples of all; None also where there is one host.
+        doubt: what may be wrong with the cluster's figures (`cluster/doubts.py`); None: nothing is seen.
         calibrated: whether the cluster's figures are its own (`Cluster.calibrated`). If not, the record keeps no times (`without_times`).
     """
 
@@ -101,7 +103,24 @@ class Simulated:
     in_run: InRun | None = None
     bound_by: Mapping[str, float] | None = None
     torchrec_ms: float | None = None
+    torchrec_host_ms: float | None = None
+    doubt: str | None = None
     calibrated: bool = True
+
+    def __str__(self) -> str:
+        """A table, without the collectives and the software's figures."""
+        interval = f"  (90 % interval {self.interval_ms.low:,.3f} to {self.interval_ms.high:,.3f} ms)" if self.interval_ms else ""
+        rows = [("iteration", f"{self.iteration_ms:,.3f} ms", interval)]
+        rows += [(f"  {name.replace('_', ' ')}", f"{ms:,.3f} ms", "") for name, ms in self.phases_ms.items()]
+        rows.append(("examples per second", f"{self.examples_per_second:,.0f}   ", ""))
+        if self.cost_per_billion_samples is not None:
+            at = f"  (at {self.price.usd_per_device_hour:,.2f} $ a device-hour)" if self.price else ""
+            rows.append(("dollars per 1e9 samples", f"{self.cost_per_billion_samples:,.2f} $ ", at))
+        rows.append(("lasting memory, most", f"{human_bytes(self.bytes_per_rank.max)} ", "" if self.feasible else "  (does not fit)"))
+        name, figure = (max(len(row[place]) for row in rows) for place in (0, 1))
+        head = f"{self.cluster}: {counted(self.world_size, 'rank')}, profile {self.profile}; simulated"
+        table = [f"{words:<{name}}  {value:>{figure}}{more}".rstrip() for words, value, more in rows]
+        return "\n".join([head, *table, *(words for words in (self.extrapolates, self.doubt) if words)])
 
 
 def without_times(simulated: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,6 +202,7 @@ def simulate(
         added_memory_bytes=added_memory_bytes(steps, cluster, profile, memory),
         extrapolates=extrapolates(profile, cluster),
         price=cluster.price,
+        doubt=doubt(cluster),
         calibrated=cluster.calibrated,
     )
     title = f"simulated: {cluster.name}, {counted(cluster.world_size, 'rank')}, profile {profile.name}"

@@ -25,8 +25,9 @@ class Bases:
 def find_bases(rows: Sequence[Row], varying: Sequence[str], baseline: str | None) -> Bases:
     """`baseline` is `key=value,...`. Each row is compared with the row that has those and else its own choices, or with the only one.
 
-    Without it, with the first configuration; `none` compares nothing. Never with a row of other data: no figure of quality would mean
-    anything. A baseline that fits no row, or every one, becomes a note.
+    A key alone, such as `model`, asks for one baseline a value of it: the first such row with figures, of those that have the rest.
+    Without `baseline`, with the first configuration; `none` compares nothing. Never with a row of other data: no figure of quality would
+    mean anything. A baseline that fits no row, or every one, becomes a note.
     """
     if len(rows) < 2 or baseline == "none":
         return Bases((None,) * len(rows), ())
@@ -37,11 +38,19 @@ def find_bases(rows: Sequence[Row], varying: Sequence[str], baseline: str | None
         names = "; ".join(_name_of(rows[j], varying) for j in dict.fromkeys(first))
         note = f"no ablation.baseline was given: compared with the first configuration, {names}"
         return Bases(tuple(first), (note, *_of_other_data(first)))
-    settings = dict(pair.strip().partition("=")[::2] for pair in baseline.split(","))
+    words = [word.strip() for word in baseline.split(",")]
+    settings = dict(word.partition("=")[::2] for word in words if "=" in word)
+    each = [word for word in words if "=" not in word]
     fitting = [i for i, row in enumerate(rows) if all(row.setting(key) == value for key, value in settings.items())]
-    if not fitting or len(fitting) == len(rows):
-        note = f"ablation.baseline={baseline} fits {len(fitting) or 'none'} of the {len(rows)} rows: nothing is compared"
-        return Bases((None,) * len(rows), (note,))
+    unknown = [key for key in each if key not in varying]
+    if not fitting or len(fitting) == len(rows) and not each or unknown:
+        why = f"{', '.join(unknown)} varies in no row" if unknown else f"it fits {len(fitting) or 'none'} of the {len(rows)} rows"
+        return Bases((None,) * len(rows), (f"ablation.baseline={baseline}: {why}: nothing is compared",))
+    if each:
+        same = [[j for j in fitting if _alike(data[i], data[j]) and _agree(rows[i], rows[j], each)] for i in range(len(rows))]
+        firsts = tuple(next((j for j in of_row if rows[j].completed), None) for of_row in same)
+        with_these = f" with {' '.join(f'{key}={value}' for key, value in settings.items())}" if settings else ""
+        return Bases(firsts, (f"compared with the first row of each {', '.join(each)}{with_these}", *_of_other_data(firsts)))
     others = [key for key in varying if key not in settings]
     bases: list[int | None] = []
     for i, row in enumerate(rows):
@@ -50,6 +59,16 @@ def find_bases(rows: Sequence[Row], varying: Sequence[str], baseline: str | None
         bases.append(i if i in fitting else twins[0] if twins else fitting[0] if len(fitting) == 1 and same_data else None)
     alike = " else alike" if len(fitting) > 1 else ""
     return Bases(tuple(bases), (f"compared with {baseline}{alike}", *_of_other_data(bases)))
+
+
+def _agree(row: Row, other: Row, keys: Sequence[str]) -> bool:
+    return all(row.setting(key) == other.setting(key) for key in keys)
+
+
+def data_of_rows(rows: Sequence[Row]) -> tuple[int, ...]:
+    """For each row the first one that has the same data."""
+    data = [_data(row) for row in rows]
+    return tuple(next(j for j in range(i + 1) if data[j] == data[i]) for i in range(len(rows)))
 
 
 def _of_other_data(bases: Sequence[int | None]) -> list[str]:

@@ -1,4 +1,7 @@
-"""An ablation table as tables of text, which every format shows, and the sentences without which they could not be read."""
+"""An ablation table as tables of text, which every format shows, and the sentences without which they could not be read.
+
+A cell is one line.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +11,32 @@ from collections.abc import Sequence
 from recsys_lab.report.sections import Table
 from recsys_lab.sweeps.comparisons import NO_EVIDENCE, ROUNDING, SAME, TOO_FEW, Comparison
 from recsys_lab.sweeps.figures import Figure
+from recsys_lab.sweeps.rows import Row
 from recsys_lab.sweeps.statistics import MOST_SEEDS, Estimate
 from recsys_lab.sweeps.table import Ablation
 from recsys_lab.units import counted, human_count
 
-DASH = "\N{EN DASH}"
+DASH, PLUS_MINUS = "\N{EN DASH}", "\N{PLUS-MINUS SIGN}"
 #: Whether the plan fits its cluster.
 FITS = {True: "yes", False: "no", None: "not known"}
 ARROWS = {True: "\N{UPWARDS ARROW}", False: "\N{DOWNWARDS ARROW}"}
 
 
 def value_tables(ablation: Ablation, status: bool = True) -> list[Table]:
-    """Quality a split, then speed, measured and simulated never in one table. Each with the choices that vary. A cell has lines.
+    """Quality a split, then speed, measured and simulated never in one table. Each with the choices that vary. The best are bold.
 
     `status`: the first has a column that says what failed or is missing, and why, if anything did.
     """
-    by_title: dict[str, list[Figure]] = {}
-    for figure in ablation.figures:
-        by_title.setdefault(title_of(figure), []).append(figure)
-    groups = list(by_title.items()) or [("Quality, validation (measured)", [])]
+    groups = list(_by_title(ablation.figures).items()) or [("Quality, validation (measured)", [])]
     status = status and any(row.status != "completed" for row in ablation.rows)
     return [_values(ablation, title, figures, status=status and i == 0) for i, (title, figures) in enumerate(groups)]
+
+
+def _by_title(figures: Sequence[Figure]) -> dict[str, list[Figure]]:
+    by_title: dict[str, list[Figure]] = {}
+    for figure in figures:
+        by_title.setdefault(title_of(figure), []).append(figure)
+    return by_title
 
 
 def title_of(figure: Figure) -> str:
@@ -39,19 +47,40 @@ def title_of(figure: Figure) -> str:
 
 def _values(ablation: Ablation, title: str, figures: Sequence[Figure], status: bool) -> Table:
     names = tuple(heading(f) for f in figures)
-    simulated = any(figure.simulated for figure in figures)
+    simulated, counts = any(figure.simulated for figure in figures), ablation.seeds is None or not ablation.columns
     rows = [
         (
-            *(ablation.label(row, key) for key in ablation.varying),
-            str(len(row.completed)) if len(row.completed) == len(row.jobs) else f"{len(row.completed)} of {len(row.jobs)}",
+            *ablation.choices[i],
+            *((_seeds(row),) if counts else ()),
             *((FITS[row.fits],) if simulated else ()),
-            *("\n".join(cell(ablation, i, f)) for f in figures),
+            *(cell(ablation, i, f) for f in figures),
             *((f"{row.status}: {row.error}" if row.error else row.status,) if status else ()),
         )
         for i, row in enumerate(ablation.rows)
     ]
-    columns = (*ablation.varying, "seeds", *(("fits",) if simulated else ()), *names, *(("status",) if status else ()))
-    return Table(title, columns, tuple(rows), right=("seeds", *names))
+    between = (*(("seeds",) if counts else ()), *(("fits",) if simulated else ()))
+    columns = (*ablation.columns, *between, *names, *(("status",) if status else ()))
+    bold = frozenset((i, heading(figure)) for figure in figures for i in best(ablation, figure))
+    return Table(title, columns, tuple(rows), right=("seeds", *names), bold=bold)
+
+
+def _seeds(row: Row) -> str:
+    return str(len(row.completed)) if len(row.completed) == len(row.jobs) else f"{len(row.completed)} of {len(row.jobs)}"
+
+
+def best(ablation: Ablation, figure: Figure) -> list[int]:
+    """Rows that no other on the same data beats in the digits that are shown. None where all are alike."""
+    if figure.is_part:
+        return []
+    middles = {i: value for i in range(len(ablation.rows)) if (value := ablation.middle(i, figure)) is not None}
+    rows = []
+    for group in dict.fromkeys(ablation.data[i] for i in middles):
+        of_group = {i: value for i, value in middles.items() if ablation.data[i] == group}
+        texts = {i: digits_of(value, figure) for i, value in of_group.items()}
+        most = (max if figure.higher_is_better else min)(of_group, key=lambda i: of_group[i])
+        if len(set(texts.values())) > 1:
+            rows += [i for i, text in texts.items() if text == texts[most]]
+    return rows
 
 
 def failures(ablation: Ablation) -> list[str]:
@@ -65,25 +94,57 @@ def heading(figure: Figure) -> str:
     return f"{figure.words} {ARROWS[figure.higher_is_better]}"
 
 
-def cell(ablation: Ablation, index: int, figure: Figure) -> list[str]:
-    """Median, range, difference from the baseline with the verdict, and its interval, each a line where there is one."""
+def cell(ablation: Ablation, index: int, figure: Figure) -> str:
+    """The row's seeds in one line, as `Ablation.cell` has it."""
     row = ablation.rows[index]
-    values = row.values(figure)
-    if not values:
-        return [row.status if not row.completed else "absent"]
-    lines = [digits_of(statistics.median(values), figure)]
-    if min(values) < max(values):
-        lines.append(f"[{digits_of(min(values), figure)}{DASH}{digits_of(max(values), figure)}]")
-    comparison = ablation.comparisons.get((index, figure.name))
-    if ablation.compared and ablation.bases.of_rows[index] == index:
-        lines.append("(baseline)")
-    elif comparison is not None:
-        lines.append(f"{change(comparison.estimate.value, figure)} {comparison.verdict}")
-        if comparison.estimate.confidence and comparison.verdict != SAME:
-            lines.append(interval(comparison.estimate, figure))
-    elif (ratio := ablation.against_base(index, figure)) is not None:
-        lines.append(change(ratio, figure))
-    return lines
+    values, middle = row.values(figure), ablation.middle(index, figure)
+    if middle is None:
+        return row.status if not row.completed else "absent"
+    words = digits_of(middle, figure)
+    if ablation.cell == "mean_std" and min(values) < max(values):
+        return f"{words} {PLUS_MINUS} {_deviation(statistics.stdev(values), figure)}"
+    if ablation.cell == "median_range" and min(values) < max(values):
+        return f"{words} [{digits_of(min(values), figure)}{DASH}{digits_of(max(values), figure)}]"
+    return words
+
+
+def _deviation(value: float, figure: Figure) -> str:
+    """One that the figure's digits would hide has a digit of its own."""
+    return digits_of(value, figure) if round(value, figure.digits) or not value else f"{value:.0e}"
+
+
+def change_tables(ablation: Ablation) -> list[Table]:
+    """The change of each row from its baseline, and its verdict where there are seeds enough for any."""
+    if not ablation.compared:
+        return []
+    figures = [figure for figure in ablation.figures if not figure.is_part]
+    return [_changes(ablation, title, of_title) for title, of_title in _by_title(figures).items()]
+
+
+def _changes(ablation: Ablation, title: str, figures: Sequence[Figure]) -> Table:
+    names = tuple(heading(f) for f in figures)
+    rows = tuple((*ablation.choices[i], *(change_cell(ablation, i, f) for f in figures)) for i in range(len(ablation.rows)))
+    return Table(f"Change from the baseline: {_lowered(title)}", (*ablation.columns, *names), rows, right=names)
+
+
+def capitalised(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}"
+
+
+def _lowered(title: str) -> str:
+    return f"{title[0].lower()}{title[1:]}"
+
+
+def change_cell(ablation: Ablation, index: int, figure: Figure) -> str:
+    """`+0.0012 better`, `x1.160`, `baseline`; `none` where there is nothing to compare."""
+    if ablation.bases.of_rows[index] == index:
+        return "baseline"
+    plain, comparison = ablation.against_base(index, figure), ablation.comparisons.get((index, figure.name))
+    if plain is None or comparison is None:
+        return "none" if plain is None else change(plain, figure)
+    verdicts = {one.verdict for one in ablation.comparisons.values()}
+    verdict = comparison.verdict if comparison.verdict != TOO_FEW or verdicts - {TOO_FEW, SAME} else ""
+    return f"{change(plain, figure)} {verdict}".rstrip()
 
 
 def digits_of(value: float, figure: Figure) -> str:
@@ -109,18 +170,19 @@ SEEDS_NEEDED = "seeds for 80 % power"
 
 
 def comparison_tables(ablation: Ablation) -> list[Table]:
-    """Every test, one row each, quality a split and measured speed apart."""
+    """Every test that its seeds can carry, one row each, quality a split and measured speed apart."""
     by_title: dict[str, list[tuple[str, ...]]] = {}
     for (index, _), comparison in ablation.comparisons.items():
-        by_title.setdefault(title_of(comparison.figure), []).append(_comparison_row(ablation, index, comparison))
-    columns = (*ablation.varying, *COMPARISON_COLUMNS, SEEDS_NEEDED)
+        if comparison.p is not None:
+            by_title.setdefault(title_of(comparison.figure), []).append(_comparison_row(ablation, index, comparison))
+    columns = (*ablation.columns, *COMPARISON_COLUMNS, SEEDS_NEEDED)
     right = tuple(name for name in COMPARISON_COLUMNS[1:-1]) + (SEEDS_NEEDED,)
-    return [Table(f"Compared: {title[0].lower()}{title[1:]}", columns, tuple(rows), right=right) for title, rows in by_title.items()]
+    return [Table(f"Compared: {_lowered(title)}", columns, tuple(rows), right=right) for title, rows in by_title.items()]
 
 
 def _comparison_row(ablation: Ablation, index: int, comparison: Comparison) -> tuple[str, ...]:
     return (
-        *(ablation.label(ablation.rows[index], key) for key in ablation.varying),
+        *ablation.choices[index],
         heading(comparison.figure).replace(" ", "\N{NO-BREAK SPACE}"),
         change(comparison.estimate.value, comparison.figure),
         interval(comparison.estimate, comparison.figure) if comparison.estimate.confidence else "none",
@@ -130,7 +192,7 @@ def _comparison_row(ablation: Ablation, index: int, comparison: Comparison) -> t
         f"{comparison.cliffs_delta + 0.0:+.2f}",
         "unpaired" if comparison.p_signed_rank is None else f"{comparison.p_signed_rank:.2g}",
         f"{comparison.p_rank_sum:.2g}",
-        "not tested" if comparison.p is None else f"{comparison.p:.2g}",
+        f"{comparison.p:.2g}",
         comparison.verdict.replace(" ", "\N{NO-BREAK SPACE}"),
         seeds_text(comparison),
     )
@@ -144,38 +206,34 @@ def seeds_text(comparison: Comparison) -> str:
     return f"over {MOST_SEEDS:,}" if comparison.seeds_needed > MOST_SEEDS else str(comparison.seeds_needed)
 
 
-def _of_simulated(ablation: Ablation) -> list[str]:
-    """What stands below figures that have no comparison."""
-    figures = {figure.name for figure in ablation.figures if figure.simulated}
-    if not figures or not ablation.compared:
-        return []
-    ends = (
-        "interval low and high: the ends of the iteration's 90 % interval. "
-        "Below them an end is compared with the baseline's end; that is no interval of a ratio."
-    )
-    return ["Below a simulated figure: how many times the baseline's it is.", *([ends] if "simulated_interval_low_ms" in figures else [])]
+def header(ablation: Ablation) -> str:
+    """What a cell is, in words."""
+    seeds = ablation.seeds
+    over = "one seed each" if seeds == 1 else f"over {seeds} seeds" if seeds else "over seeds"
+    if seeds == 1:
+        return over
+    words = {"median": f"median {over}", "median_range": f"median {over}, in brackets the range"}
+    return words.get(ablation.cell, f"mean {PLUS_MINUS} standard deviation {over}")
 
 
-HEADER = "median over seeds; in brackets the range, min to max, where they differ; the arrow points to where a figure is better"
+MARKS = "the arrow points to where a figure is better; the best is bold"
 
 
 def explained(ablation: Ablation) -> list[str]:
     """What the marks in the tables mean: only of those that are there."""
     comparisons = list(ablation.comparisons.values())
-    notes = [*ablation.notes, *_of_simulated(ablation)]
+    cut = [f"{short} is {key}" for short, key in zip(ablation.columns, ablation.varying) if short != key]
+    notes = [*ablation.notes, *([f"keys: {', '.join(cut)}"] if cut else [])]
+    if ablation.compared:
+        notes.append("A change of quality is a difference; x1.2 is 1.2 times the baseline's.")
     if not comparisons:
         return notes
     verdicts = {comparison.verdict for comparison in comparisons}
-    interval_sizes = sorted({(c.pairs, c.estimate.confidence) for c in comparisons if c.pairs})
-    confidences = ", ".join(
-        f"{confidence:.0%} confidence from {counted(pairs, 'pair')}" for pairs, confidence in interval_sizes if confidence
-    )
-    own = f"Below it the change's interval, each row's own and not corrected for other rows: {confidences}."
-    intervals = own if confidences else "One pair gives no interval."
-    notes.append(
-        "Below the range: the change from the baseline, as Hodges and Lehmann estimate it. "
-        f"Of quality it is a difference, of speed how many times the baseline's. {intervals}"
-    )
+    sizes = sorted({(c.pairs, c.estimate.confidence) for c in comparisons if c.pairs and c.p is not None and c.estimate.confidence})
+    if sizes:
+        confidences = ", ".join(f"{confidence:.0%} from {counted(pairs, 'pair')}" for pairs, confidence in sizes)
+        estimate = "Tests have Hodges and Lehmann's estimate of the change."
+        notes.append(f"{estimate} Intervals are each row's own and not corrected for other rows. Confidence: {confidences}.")
     if verdicts - {TOO_FEW, SAME}:
         kinds = [PAIRED] * any(c.pairs and c.p is not None for c in comparisons) + [UNPAIRED] * any(
             not c.pairs and c.p is not None for c in comparisons

@@ -44,10 +44,12 @@ class Side:
 class Comparison:
     """A row against its baseline in one figure.
 
-    `estimate`: difference or ratio with its interval, of the paired seeds (`pairs`), or of all where too few are shared (0 pairs).
+    `estimate`: difference or ratio with its interval, of the paired seeds (`pairs`), or of all where too few are shared (0 pairs). Its
+    `confidence` is 0 where so few seeds carry no interval.
     Effect sizes, -1 to 1, are positive where the row is better; `rank_biserial` is of pairs. `p_signed_rank` (of pairs) and
     `p_rank_sum` are each test's own; `p_holm` corrects the first, or without pairs the second, over the table. `p`, corrected too,
-    decides; None where so few seeds cannot show anything. `least_seeds`: from so many on they can. `seeds_needed`: to show such a change.
+    decides; None where so few seeds cannot show anything. `least_seeds`: from so many on they can.
+    `seeds_needed`: to show such a change; None also where nothing was tested.
     """
 
     figure: Figure
@@ -121,6 +123,8 @@ def _compare(side: Side, base: Side, corrected: float | None, share: float, test
     by_seed, figure = paired(side, base), side.figure
     x, y, differences = side.of(list(side.by_seed)), base.of(list(base.by_seed)), list(by_seed.values())
     estimate = statistics.paired_difference(differences, level) if differences else statistics.unpaired_difference(x, y, level)
+    if estimate.confidence < 1 - level:  # so few seeds carry no interval
+        estimate = Estimate(estimate.value, estimate.value, estimate.value, 0.0)
     if figure.against == "ratio":
         estimate = Estimate(math.exp(estimate.value), math.exp(estimate.low), math.exp(estimate.high), estimate.confidence)
     rounding = ROUNDING if figure.against == "difference" else 0.0
@@ -145,7 +149,7 @@ def _compare(side: Side, base: Side, corrected: float | None, share: float, test
         p=p,
         verdict=_verdict(p, level, direction, bool(differences) and max(map(abs, differences)) <= rounding),
         least_seeds=least,
-        seeds_needed=seeds,
+        seeds_needed=None if corrected is None else seeds,
     )
 
 

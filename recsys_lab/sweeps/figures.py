@@ -31,6 +31,11 @@ class Figure:
         return self.path.split(".")[1] if self.path.startswith("quality.") else None
 
     @property
+    def is_part(self) -> bool:
+        """A part of an iteration, or an end of its interval: nobody chooses by it."""
+        return self.path.startswith(("simulated.phases_ms.", "simulated.interval_ms."))
+
+    @property
     def higher_is_better(self) -> bool:
         metric = self.path.split(".")[2] if self.split else self.path.split(".")[1]
         return metric in HIGHER_IS_BETTER or metric == "examples_per_second"

@@ -1,12 +1,17 @@
-"""An ablation table for a paper: LaTeX with booktabs, one table environment for each origin and split, and one of the tests."""
+r"""An ablation table for a paper: LaTeX, one table environment for each origin and split, one of the changes and one of the tests.
+
+The file is a document by itself, and is included in one with \input.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 
 from recsys_lab.report.sections import Table
-from recsys_lab.sweeps.cells import comparison_tables, explained, value_tables
+from recsys_lab.report.terminal import parts_of
+from recsys_lab.sweeps.cells import SEEDS_NEEDED, change_tables, comparison_tables, explained, failures, header, value_tables
 from recsys_lab.sweeps.table import Ablation
 
 SPECIAL = {
@@ -16,24 +21,44 @@ SPECIAL = {
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "[": "{[}",  # a row that begins with one would be an argument of the line before it
+    "*": "{*}",
     "\N{UPWARDS ARROW}": r"$\uparrow$",
     "\N{DOWNWARDS ARROW}": r"$\downarrow$",
-    "\N{EN DASH}": "--",
+    "\N{PLUS-MINUS SIGN}": r"$\pm$",
+    "\N{EN DASH}": r"\textendash{}",
+    "\N{HORIZONTAL ELLIPSIS}": r"\ldots{}",
     "\N{NO-BREAK SPACE}": "~",
 }
+#: Letters of a line of text of an article in \small, about.
+LETTERS = 78
+#: Alone the file is a document. Without booktabs its lines are plain ones. Commands may have an @ between \makeatletter and \makeatother.
+HEAD = r"""\makeatletter
+\ifx\documentclass\@twoclasseserror\let\closetables\relax\else
+\documentclass{article}\IfFileExists{booktabs.sty}{\usepackage{booktabs}}{}\begin{document}\def\closetables{\end{document}}
+\fi
+\makeatother
+\providecommand{\toprule}{\hline}\providecommand{\midrule}{\hline}\providecommand{\bottomrule}{\hline}
+\providecommand{\textquotedbl}{''}
+"""
 
 
 def as_latex(ablation: Ablation) -> str:
-    """Every table, to be included with \\input. The notes are the first one's caption."""
-    tables = [*value_tables(ablation), *(_narrow(table) for table in comparison_tables(ablation))]
-    notes = " ".join(note if note.endswith(".") else f"{note}." for note in explained(ablation))
-    caption = f"Median over seeds; in brackets the range. {notes}"
-    captions = [f"{table.title}. {caption if i == 0 else ''}".strip() for i, table in enumerate(tables)]
-    return "% needs \\usepackage{booktabs}\n" + "\n".join(_table(table, words) for table, words in zip(tables, captions))
+    """Every table, each with a caption of one sentence. What failed, and what marks mean, is in comments at the top."""
+    words = header(ablation)
+    tables = [
+        *_fitting(ablation, value_tables(ablation, status=False), f"{words}, the best in bold"),
+        *_fitting(ablation, change_tables(ablation), words if ablation.seeds == 1 else "each a change over all its seeds"),
+        *_fitting(ablation, map(_narrow, comparison_tables(ablation)), "exact tests against the baseline"),
+    ]
+    comments = ["Compiles by itself; a paper takes it by \\input.", *failures(ablation), *explained(ablation)]
+    return "".join([*(f"% {_one_line(words)}\n" for words in comments), HEAD, *tables, "\\closetables\n"])
 
 
 #: What a page has no room for; ablation_statistics.csv has it.
-LEFT_OUT = ("holds", "pairs", "delta", "signed-rank p", "U test p")
+LEFT_OUT = ("holds", "pairs", "effect r", "delta", "signed-rank p", "U test p", SEEDS_NEEDED)
 
 
 def _narrow(table: Table) -> Table:
@@ -42,19 +67,24 @@ def _narrow(table: Table) -> Table:
     return replace(table, columns=tuple(table.columns[i] for i in places), rows=rows)
 
 
+def _fitting(ablation: Ablation, tables: Iterable[Table], words: str) -> list[str]:
+    """Each of `tables`, in parts that fit a page's width."""
+    parts = [part for table in tables for part in parts_of(table, LETTERS, keep=(*ablation.columns, "seeds", "figure"))]
+    return [_table(part, f"{part.title}: {words}.") for part in parts]
+
+
 def _table(table: Table, caption: str) -> str:
     align = "".join("r" if column in table.right else "l" for column in table.columns)
-    rows = [" & ".join(map(_stacked, row)) + r" \\" for row in table.rows]
-    head = " & ".join(map(latex, table.columns)) + r" \\"
+    rows = [" & ".join(_cell(table, i, column, cell) for column, cell in zip(table.columns, row)) for i, row in enumerate(table.rows)]
     lines = [
         r"\begin{table}[t]",
-        r"\centering\small",
+        r"\centering\small\setlength{\tabcolsep}{4pt}\setlength{\belowcaptionskip}{4pt}",
         rf"\caption{{{latex(caption)}}}",
         rf"\begin{{tabular}}{{{align}}}",
         r"\toprule",
-        head,
+        rf"{' & '.join(map(latex, table.columns))} \\",
         r"\midrule",
-        *rows,
+        *(rf"{row} \\" for row in rows),
         r"\bottomrule",
         r"\end{tabular}",
         r"\end{table}",
@@ -62,16 +92,24 @@ def _table(table: Table, caption: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _cell(table: Table, row: int, column: str, cell: str) -> str:
+    words = latex(cell.replace("\n", " "))
+    return rf"\textbf{{{words}}}" if (row, column) in table.bold else words
+
+
 def latex(text: str) -> str:
-    """`text` with LaTeX's special characters as letters."""
-    text = "".join(SPECIAL.get(character, character) for character in text)
+    """`text` with LaTeX's special characters as letters. Of letters that pdflatex has not, the code point."""
+    text = "".join(map(_letter, text)).replace("--", "-{}-")
     return re.sub(r"(?<![\w-])-(?=\d)", "$-$", text)
 
 
-def _stacked(cell: str) -> str:
-    """Lines of a cell below each other: the first as it is, the rest small."""
-    first, *others = map(latex, cell.split("\n"))
-    if not others:
-        return first
-    small = r" \\ ".join(rf"{{\scriptsize {line}}}" for line in others)
-    return rf"\begin{{tabular}}[t]{{@{{}}r@{{}}}}{first} \\ {small}\end{{tabular}}"
+def _letter(character: str) -> str:
+    if character in SPECIAL:
+        return SPECIAL[character]
+    if character < "\x7f":
+        return character if character.isprintable() else " "
+    return character if character.isalpha() and character <= "\xff" else f"{{[}}U+{ord(character):04X}]"
+
+
+def _one_line(words: str) -> str:
+    return " ".join(words.split())

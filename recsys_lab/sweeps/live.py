@@ -23,7 +23,7 @@ from recsys_lab.sweeps.ablation import write_ablation
 from recsys_lab.sweeps.cells import digits_of, heading, title_of
 from recsys_lab.sweeps.figures import Figure
 from recsys_lab.sweeps.rows import SweepJob
-from recsys_lab.sweeps.table import LEVEL, figures_of, fold, read_ablation, read_jobs, varying_keys
+from recsys_lab.sweeps.table import LEVEL, Cell, figures_of, fold, read_ablation, read_jobs, varying_keys
 
 #: An open ablation.html reloads itself so often while the sweep runs.
 RELOAD_S = 10
@@ -37,8 +37,16 @@ class SweepShown:
     `begin` and `end` are called around each job. `cut_short` takes the place of `end` where a signal ends the job, and the sweep.
     """
 
-    def __init__(self, folder: Path, jobs: Sequence[Sequence[str]], baseline: str | None = None, level: float = LEVEL, writes: bool = True):
-        self.folder, self.baseline, self.level, self.writes = folder, baseline, level, writes
+    def __init__(
+        self,
+        folder: Path,
+        jobs: Sequence[Sequence[str]],
+        baseline: str | None = None,
+        level: float = LEVEL,
+        writes: bool = True,
+        cell: Cell = "median",
+    ):
+        self.folder, self.baseline, self.level, self.writes, self.cell = folder, baseline, level, writes, cell
         self.choices = [sweep_folder.choices(job) for job in jobs]
         self.running: dict[str, str] | None = None
         self.started, self.ran, self.ended = time.monotonic(), 0, 0
@@ -102,7 +110,7 @@ class SweepShown:
 
     def _write(self, reload_s: int | None) -> list[SweepJob]:
         try:
-            ablation = read_ablation(self.folder, self.baseline, self.level)
+            ablation = read_ablation(self.folder, self.baseline, self.level, self.cell)
             write_ablation(self.folder, reload_s=reload_s, ablation=ablation)
         except UserError:  # a file that another program is just writing; the end of the sweep says what is wrong
             return self.jobs

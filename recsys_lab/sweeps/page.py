@@ -6,7 +6,17 @@ from html import escape
 
 from recsys_lab.report import html
 from recsys_lab.report.charts import side_by_side
-from recsys_lab.sweeps.cells import HEADER, comparison_tables, digits_of, explained, title_of, value_tables
+from recsys_lab.sweeps.cells import (
+    MARKS,
+    capitalised,
+    change_tables,
+    comparison_tables,
+    digits_of,
+    explained,
+    header,
+    title_of,
+    value_tables,
+)
 from recsys_lab.sweeps.figures import Figure
 from recsys_lab.sweeps.plots import MOST_ROWS, learning_bands, pareto, same_in_all
 from recsys_lab.sweeps.seeds_plot import seed_charts, varies
@@ -19,15 +29,16 @@ def as_html(ablation: Ablation, reload_s: int | None = None) -> str:
     name = ablation.folder.resolve().name
     jobs = [job for row in ablation.rows for job in row.jobs]
     state = f"{sum(job.completed for job in jobs)} of {len(jobs)} jobs completed"
+    words = f"{state}{'; the sweep is running' if reload_s else ''}. {capitalised(header(ablation))}; {MARKS}."
     body = [
         f"<h1>Ablation of {escape(name)}</h1>",
-        f'<p class="soft">{escape(state)}{"; the sweep is running" if reload_s else ""}. {escape(HEADER[0].upper() + HEADER[1:])}.</p>',
-        *(html.table(table, 2) for table in value_tables(ablation)),
+        f'<p class="soft">{escape(words)}</p>',
+        *(html.table(table, 2) for table in (*value_tables(ablation), *change_tables(ablation))),
         *(f'<p class="note">{escape(note)}</p>' for note in explained(ablation)),
     ]
     if curves := learning_bands(ablation):
         of_many = f" The first {MOST_ROWS} configurations." if len(ablation.rows) > MOST_ROWS else ""
-        note = f"Median over seeds; the band is from least to most.{of_many}"
+        note = f"Median over seeds; the band is from least to most. The first fifth of the steps may leave the picture.{of_many}"
         body += ["<h2>Learning curves</h2>", f'<p class="note">{note}</p>', side_by_side(curves)]
     if trades := pareto(ablation):
         names_on_line = " Named are those on a line." if len(ablation.rows) > MOST_ROWS else ""

@@ -34,6 +34,8 @@ DASHES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (8, 3)))
 MARKS = "osD^PX*"
 #: Points of a curve that are marked.
 MOST_MARKS = 12
+#: Of a curve's steps, the first that may leave the picture.
+STEEP = 0.2
 #: step -> least, median and most over the seeds.
 Curve = dict[float, tuple[float, float, float]]
 
@@ -73,7 +75,7 @@ def learning_bands(ablation: Ablation) -> list[Chart]:
     rows = [(index, row) for index, row in enumerate(ablation.rows) if row.completed][:MOST_ROWS]
     charts = []
     for column, title in CURVES.items():
-        curves = {ablation.name(index): _curve(row, column) for index, row in rows}
+        curves = {ablation.short_names[index]: _curve(row, column) for index, row in rows}
         if any(len(curve) > 1 for curve in curves.values()):
             charts.append(_curves(f"curves-{column}", title, curves))
     return charts[:MOST_CURVES]
@@ -102,15 +104,22 @@ def _curves(name: str, title: str, curves: dict[str, Curve]) -> Chart:
         for place, (words, curve) in enumerate(curves.items()):
             if curve:
                 _band(axes, curve, place, len(curves), words)
-        axes.set(xlabel="step", xlim=(0, None))
+        axes.set(xlabel="step", xlim=(0, None), ylim=_later(curves))
         legend(axes, names)
         return chart(axes, name, title)
+
+
+def _later(curves: dict[str, Curve]) -> tuple[float, float] | None:
+    """Ends of an axis without the steep start, below which lines would be one: of all values but those of the first steps."""
+    ends = [(least, most) for curve in curves.values() for step, (least, _, most) in curve.items() if step >= STEEP * max(curve)]
+    low, high = min(least for least, _ in ends), max(most for _, most in ends)
+    return (low - 0.06 * (high - low), high + 0.06 * (high - low)) if high > low else None
 
 
 def _band(axes: Axes, curve: Curve, place: int, of: int, name: str) -> None:
     steps, (least, median, most) = list(curve), zip(*curve.values())
     look = {"color": colour(place), "linestyle": DASHES[place % len(DASHES)], "marker": MARKS[place % len(MARKS)], "markersize": 5}
-    width, every = 1.4 + 3.6 * (of - 1 - place) / max(of - 1, 1), max(1, len(steps) // MOST_MARKS)
+    width, every = 1.3 + min(3.6, 0.6 * of) * (of - 1 - place) / max(of - 1, 1), max(1, len(steps) // MOST_MARKS)
     axes.fill_between(steps, least, most, color=colour(place), alpha=0.16, linewidth=0)
     (line,) = axes.plot(steps, median, linewidth=width, markevery=every, label=cut(name, NARROW - 40), **look)
     span = f" ({least[-1]:.5f} to {most[-1]:.5f})" if most[-1] > least[-1] else ""
@@ -157,14 +166,16 @@ def frontier(points: dict[int, tuple[float, float]], higher_x: bool, higher_y: b
 def _scatter(
     name: str, ablation: Ablation, named: Sequence[int], x: Axis, y: Axis, points: dict[int, tuple[float, float]], best: Sequence[int]
 ) -> Chart:
-    names = [cut(ablation.name(i), NARROW - 40) for i in named]
+    names = [cut(ablation.short_names[i], NARROW - 40) for i in named]
     below = 42 + legend_height(names)
     with drawing(height=250 + below, bottom=below) as axes:
         axes.plot(*zip(*(points[i] for i in best)), color=SOFT, linewidth=1)
         for i, point in points.items():
-            look: dict[str, Any] = {"color": colour(i), "label": cut(ablation.name(i), NARROW - 40)} if i in named else {"color": SOFT}
+            look: dict[str, Any] = (
+                {"color": colour(i), "label": cut(ablation.short_names[i], NARROW - 40)} if i in named else {"color": SOFT}
+            )
             (mark,) = axes.plot(*point, MARKS[i % len(MARKS)], markersize=8 if i in best else 5, zorder=3, **look)
-            tip(mark, f"{ablation.name(i)}\n" + "\n".join(f"{axis.words}: {axis.text(value)}" for axis, value in zip((x, y), point)))
+            tip(mark, f"{ablation.short_names[i]}\n" + "\n".join(f"{axis.words}: {axis.text(value)}" for axis, value in zip((x, y), point)))
         for axis, scale in ((x, axes.xaxis), (y, axes.yaxis)):
             if axis.written is not None:
                 prefixed(scale, "B" if axis is _BYTES else "")

@@ -59,7 +59,7 @@ def sweep(line: Sweep, writes: bool = True) -> list[int]:
     with (
         hydra_errors(),
         initialize_config_dir(str(CONF), job_name="run", version_base="1.3"),
-        SweepShown(line.folder, line.jobs, options.baseline, options.level, writes) as progress,
+        SweepShown(line.folder, line.jobs, options.baseline, options.level, writes, options.cell) as progress,
     ):
         job = Job(progress, writes)
         context = HydraContext(config_loader=JobConfigs(line), callbacks=NoCallbacks())
@@ -82,7 +82,8 @@ def _run_here(common: DictConfig) -> None:
 def _write_table(line: Sweep) -> None:
     """The table and the page, in the terminal and in the logger."""
     try:
-        ablation = write_ablation(line.folder, line.config.ablation.baseline, line.config.ablation.level)
+        options = line.config.ablation
+        ablation = write_ablation(line.folder, options.baseline, options.level, cell=options.cell)
         print_ablation(ablation)
         log_ablation(ablation, line.config.logger)
         say.offline(line.folder)

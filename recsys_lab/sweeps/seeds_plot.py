@@ -37,7 +37,7 @@ def seed_charts(ablation: Ablation, figure: Figure) -> list[Chart]:
 def _seeds(ablation: Ablation, figure: Figure) -> Chart:
     """A dot a seed, a bar at the median. A row without figures says so."""
     with drawing(height=ROW * len(ablation.rows) + 34, left=24, right=24, top=4, bottom=30) as axes:
-        _rows(axes, [ablation.name(index) for index in range(len(ablation.rows))])
+        _rows(axes, list(ablation.short_names))
         for index, row in enumerate(ablation.rows):
             values = row.values(figure)
             if not values:
@@ -47,7 +47,7 @@ def _seeds(ablation: Ablation, figure: Figure) -> Chart:
             axes.plot([middle, middle], [index + 0.02, index + 0.42], color=colour(0), linewidth=2.4)
             (dots,) = axes.plot(values, [index + 0.22] * len(values), "o", color=colour(0), markersize=4.5)
             seeds = ", ".join(digits_of(value, figure) for value in values)
-            tip(dots, f"{ablation.name(index)}\nmedian {digits_of(middle, figure)}; {seeds}")
+            tip(dots, f"{ablation.short_names[index]}\nmedian {digits_of(middle, figure)}; {seeds}")
         if figure.digits == 0:
             prefixed(axes.xaxis)
         axes.locator_params(axis="x", nbins=5)
@@ -67,19 +67,21 @@ def _changes(ablation: Ablation, figure: Figure, comparisons: dict[int, Comparis
             one = comparisons.get(index)
             words = f"{change(one.estimate.value, figure)} {one.verdict}" if one else "baseline" if index in bases else ""
             _text(axes, index - 0.08, words, at=1)
-            names.append(cut(ablation.name(index), NARROW - 70 - 6.6 * len(words)))
+            names.append(cut(ablation.short_names[index], NARROW - 70 - 6.6 * len(words)))
         _rows(axes, names)
         axes.axvline(1.0 if is_ratio else 0.0, color=SOFT, linestyle="--", linewidth=1)
         for index, one in comparisons.items():
             fill, estimate = FILLS.get(one.verdict, SOFT), one.estimate
             axes.plot([estimate.low, estimate.high], [index + 0.22] * 2, color=fill, linewidth=2.4)
             (dot,) = axes.plot(estimate.value, index + 0.22, "o", color=fill, markersize=5)
-            tip(dot, f"{ablation.name(index)}\n{change(estimate.value, figure)} {interval(estimate, figure)} {one.verdict}")
+            parts = [change(estimate.value, figure), *([interval(estimate, figure)] if estimate.confidence else []), one.verdict]
+            tip(dot, f"{ablation.short_names[index]}\n{' '.join(parts)}")
         axes.xaxis.set_major_formatter(lambda value, _: f"x{value:g}" if is_ratio else f"{value:+g}")
         if axes.get_xscale() == "linear":
             axes.locator_params(axis="x", nbins=5)
         words = "ratio to the baseline" if is_ratio else "difference from the baseline"
-        return chart(axes, f"changes-{figure.name}", f"{heading(figure)}, {words} and its interval")
+        words += " and its interval" if any(one.estimate.confidence for one in comparisons.values()) else ""
+        return chart(axes, f"changes-{figure.name}", f"{heading(figure)}, {words}")
 
 
 def _rows(axes: Axes, names: Sequence[str]) -> None:

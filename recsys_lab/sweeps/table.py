@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
+from statistics import fmean
+from typing import Literal
 
 from recsys_lab.base.files import NOTHING, what_is
 from recsys_lab.config.options import DataCommon
@@ -14,12 +17,15 @@ from recsys_lab.record.result import RESULT_FILE
 from recsys_lab.record.run_folder import read_config, read_record
 from recsys_lab.report.sections import CALIBRATE, PIPELINE, unlike_pipelines
 from recsys_lab.sweeps import folder as sweep_folder
-from recsys_lab.sweeps.baseline import Bases, find_bases
+from recsys_lab.sweeps.baseline import Bases, data_of_rows, find_bases
 from recsys_lab.sweeps.comparisons import Comparison, Side, compare_all
 from recsys_lab.sweeps.figures import FIGURES, Figure
+from recsys_lab.sweeps.names import DEFAULT, row_name, short_keys, short_values
 from recsys_lab.sweeps.rows import Row, SweepJob
 
 LEVEL = 0.05
+#: What a cell has of its seeds.
+Cell = Literal["median", "median_range", "mean_std"]
 #: Keys of a data set that do not change its rows.
 _NOT_OF_THE_ROWS = {"cache", *(field.name for field in fields(DataCommon))}
 _OTHER_DATA = "its data have changed since: run the same command again"
@@ -29,7 +35,8 @@ _OTHER_DATA = "its data have changed since: run the same command again"
 class Ablation:
     """A sweep's rows, the keys that vary between them, which row each is compared with, and what came of it.
 
-    `comparisons` by row and name of the figure: of measured figures alone. `level`: the chance of any false claim in them.
+    `comparisons` by row and name of the figure: of measured figures alone. `level`: the chance of any false claim in them. `cell`: what a
+    cell has of its seeds.
     """
 
     folder: Path
@@ -39,6 +46,7 @@ class Ablation:
     comparisons: dict[tuple[int, str], Comparison]
     level: float
     notes: tuple[str, ...]
+    cell: Cell = "median"
 
     @property
     def figures(self) -> tuple[Figure, ...]:
@@ -50,24 +58,58 @@ class Ablation:
         return any(base is not None and base != row for row, base in enumerate(self.bases.of_rows))
 
     def label(self, row: Row, key: str) -> str:
-        return row.overrides.get(key, "default")
+        return row.overrides.get(key, DEFAULT)
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The keys that vary, as a table's columns."""
+        return short_keys(self.varying)
+
+    @cached_property
+    def choices(self) -> tuple[tuple[str, ...], ...]:
+        """For each row its values of `columns`, without what all rows share."""
+        labels = [[self.label(row, key) for row in self.rows] for key in self.varying]
+        short = [short_values(list(dict.fromkeys(of_key))) for of_key in labels]
+        return tuple(tuple(values[label] for values, label in zip(short, of_row)) for of_row in zip(*labels)) or ((),) * len(self.rows)
+
+    @cached_property
+    def short_names(self) -> tuple[str, ...]:
+        """For each row its name in charts, such as `dcn lr=0.1`."""
+        of_rows = {key: list(values) for key, values in zip(self.columns, zip(*self.choices))}
+        return tuple(row_name(dict(zip(self.columns, of_row)), of_rows) or "the configuration" for of_row in self.choices)
+
+    @cached_property
+    def data(self) -> tuple[int, ...]:
+        """For each row the first one that has the same data."""
+        return data_of_rows(self.rows)
+
+    @property
+    def seeds(self) -> int | None:
+        """Of every row; None where rows have not all as many, or lack some."""
+        counts = {(len(row.completed), len(row.jobs)) for row in self.rows}
+        return counts.pop()[0] if len(counts) == 1 and all(done == asked for done, asked in counts) else None
+
+    def middle(self, index: int, figure: Figure) -> float | None:
+        """A row's mean or median, as its cells have it; None without a value."""
+        values = self.rows[index].values(figure)
+        return None if not values else fmean(values) if self.cell == "mean_std" else self.rows[index].median(figure)
 
     def name(self, index: int) -> str:
         """A row in words, such as `model=dcn sharder=dmt`."""
         return " ".join(f"{key}={self.label(self.rows[index], key)}" for key in self.varying) or "the configuration"
 
     def against_base(self, index: int, figure: Figure) -> float | None:
-        """The row's median minus its baseline's, or their ratio, as the figure has it; None where either is absent."""
+        """The row's middle minus its baseline's, or their ratio, as the figure has it; None where either is absent."""
         base = self.bases.of_rows[index]
         if base is None:
             return None
-        median, base_median = self.rows[index].median(figure), self.rows[base].median(figure)
-        if median is None or base_median is None or (figure.against == "ratio" and not base_median):
+        middle, base_middle = self.middle(index, figure), self.middle(base, figure)
+        if middle is None or base_middle is None or (figure.against == "ratio" and not base_middle):
             return None
-        return median - base_median if figure.against == "difference" else median / base_median
+        return middle - base_middle if figure.against == "difference" else middle / base_middle
 
 
-def read_ablation(folder: Path | str, baseline: str | None = None, level: float = LEVEL) -> Ablation:
+def read_ablation(folder: Path | str, baseline: str | None = None, level: float = LEVEL, cell: Cell = "median") -> Ablation:
     """The sweep in `folder`. UserError where it holds no job. A `baseline` that fits no row becomes a note."""
     folder = Path(folder)
     jobs = read_jobs(folder)
@@ -81,7 +123,9 @@ def read_ablation(folder: Path | str, baseline: str | None = None, level: float 
     sides = {(i, figure.name): Side(row.by_seed(figure), figure) for i, row in enumerate(rows) for figure in measured}
     comparisons = compare_all(sides, bases.of_rows, level)
     notes = [f"every job: {' '.join(f'{k}={v}' for k, v in fixed.items())}"] if fixed else []
-    return Ablation(folder, rows, varying, bases, comparisons, level, (*notes, *_of_simulations(rows), *_of_pipelines(rows), *bases.notes))
+    return Ablation(
+        folder, rows, varying, bases, comparisons, level, (*notes, *_of_simulations(rows), *_of_pipelines(rows), *bases.notes), cell
+    )
 
 
 def _of_simulations(rows: Sequence[Row]) -> list[str]:
@@ -92,7 +136,7 @@ def _of_simulations(rows: Sequence[Row]) -> list[str]:
     for profile in dict.fromkeys(one["profile"] for one in shown):
         beyond = dict.fromkeys(one["extrapolates"] for one in shown if one["profile"] == profile and one.get("extrapolates"))
         notes.append("; ".join([f"simulated with profile {profile}", *beyond]))
-    return notes
+    return [*notes, *dict.fromkeys(one["doubt"] for one in shown if one.get("doubt"))]
 
 
 def _of_pipelines(rows: Sequence[Row]) -> list[str]:

@@ -11,12 +11,12 @@ from typing import Any
 
 from recsys_lab.report.sections import Table
 from recsys_lab.report.terminal import console, parts_of, print_table
-from recsys_lab.sweeps.cells import HEADER, comparison_tables, explained, failures, value_tables
+from recsys_lab.sweeps.cells import MARKS, capitalised, change_tables, comparison_tables, explained, failures, header, value_tables
 from recsys_lab.sweeps.table import Ablation
 
 
 def as_csv(ablation: Ablation) -> str:
-    """One row a configuration. NAME_median, _min, _max, _std. Against its baseline NAME_difference or NAME_ratio.
+    """One row a configuration. NAME_median, _mean, _min, _max, _std. Against its baseline NAME_difference or NAME_ratio.
 
     Of measured figures also _low, _high, _confidence, _p and _verdict. Absent is blank.
     """
@@ -33,7 +33,7 @@ def _configuration(ablation: Ablation, index: int) -> dict[str, Any]:
     }
     for figure in ablation.figures:
         values = row.values(figure)
-        for name, fold in (("median", statistics.median), ("min", min), ("max", max)):
+        for name, fold in (("median", statistics.median), ("mean", statistics.fmean), ("min", min), ("max", max)):
             cells[f"{figure.name}_{name}"] = repr(float(fold(values))) if values else ""
         cells[f"{figure.name}_std"] = repr(statistics.stdev(values)) if len(values) > 1 else ""
         if ablation.compared:
@@ -57,9 +57,7 @@ def _change(ablation: Ablation, index: int, name: str) -> dict[str, Any]:
         return cells | {f"{name}_{part}": "" for part in parts} | ({f"{name}_verdict": "baseline"} if is_base else {})
     estimate = comparison.estimate
     values = (
-        repr(estimate.low),
-        repr(estimate.high),
-        repr(estimate.confidence),
+        *((repr(estimate.low), repr(estimate.high), repr(estimate.confidence)) if estimate.confidence else ("", "", "")),
         "" if comparison.p is None else repr(comparison.p),
         comparison.verdict,
     )
@@ -76,7 +74,8 @@ def statistics_csv(ablation: Ablation) -> str:
         rows.append(
             {key: ablation.label(ablation.rows[index], key) for key in ablation.varying}
             | {"baseline": ablation.name(base), "figure": name, "better": "higher" if comparison.figure.higher_is_better else "lower"}
-            | {"kind": comparison.figure.against, **asdict(comparison.estimate)}
+            | {"kind": comparison.figure.against, "value": comparison.estimate.value}
+            | {part: getattr(comparison.estimate, part) if comparison.estimate.confidence else "" for part in ("low", "high", "confidence")}
             | {key: "" if value is None else value for key, value in numbers.items()}
         )
     return _csv(rows)
@@ -94,13 +93,14 @@ def _csv(rows: Sequence[dict[str, Any]]) -> str:
 
 def as_markdown(ablation: Ablation) -> str:
     """The tables, then every test."""
-    parts = [f"# Ablation of {ablation.folder.resolve().name}", "", f"{HEADER.capitalize()}.", ""]
-    for table in value_tables(ablation):
+    parts = [f"# Ablation of {ablation.folder.resolve().name}", "", f"{capitalised(header(ablation))}; {MARKS}.", ""]
+    for table in (*value_tables(ablation), *change_tables(ablation)):
         parts += [f"## {table.title}", "", *_markdown_table(table), ""]
     parts += [line for note in explained(ablation) for line in (_markdown(note), "")]
-    for table in comparison_tables(ablation):
+    tests = comparison_tables(ablation)
+    for table in tests:
         parts += [f"## {table.title}", "", *_markdown_table(table), ""]
-    if ablation.comparisons:
+    if tests:
         parts += [*(f"- {line}" for line in LEGEND), ""]
     return "\n".join(parts)
 
@@ -110,15 +110,18 @@ LEGEND = (
     "change, interval, holds: the difference (or ratio), and an interval that holds it with that probability, each row for itself",
     "effect r: matched-pairs rank-biserial correlation; delta: Cliff's. From -1 to 1, positive where the row is better",
     "signed-rank p (Wilcoxon, of paired seeds), U test p (Mann-Whitney): exact, two-sided, each for itself",
-    "corrected p: over all comparisons of the table; it decides. Not tested: so few seeds could not show anything",
+    "corrected p: over all comparisons of the table; it decides",
     "seeds for 80 % power: of each configuration, to show such a change in four sweeps of five; from few seeds only a rough guess",
 )
 
 
 def _markdown_table(table: Table) -> list[str]:
     align = ["---:" if column in table.right else "---" for column in table.columns]
-    cells = (tuple(map(_markdown, table.columns)), align, *(tuple(map(_markdown, row)) for row in table.rows))
-    return ["| " + " | ".join(row) + " |" for row in cells]
+    rows = [
+        tuple(f"**{_markdown(cell)}**" if (i, column) in table.bold else _markdown(cell) for column, cell in zip(table.columns, row))
+        for i, row in enumerate(table.rows)
+    ]
+    return ["| " + " | ".join(row) + " |" for row in (tuple(map(_markdown, table.columns)), align, *rows)]
 
 
 def _markdown(cell: str) -> str:
@@ -128,10 +131,10 @@ def _markdown(cell: str) -> str:
 def print_ablation(ablation: Ablation) -> None:
     """The tables in the terminal, at most 120 columns. In a narrow one a table is shown in parts, each with the choices of its rows."""
     out = console(most=120)
-    out.print(f"Ablation: {HEADER}", style="bold")
-    for table in value_tables(ablation, status=False):
-        for part in parts_of(table, out.width, keep=(*ablation.varying, "seeds")):
-            print_table(out, part, keep=ablation.varying)
+    out.print(f"Ablation: {header(ablation)}; {MARKS if out.is_terminal else MARKS.partition(';')[0]}", style="bold")
+    for table in (*value_tables(ablation, status=False), *change_tables(ablation)):
+        for part in parts_of(table, out.width, keep=(*ablation.columns, "seeds")):
+            print_table(out, part, keep=ablation.columns)
     for line in failures(ablation):
         out.print(line, style="bold red")
     for note in explained(ablation):

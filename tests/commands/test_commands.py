@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+from dataclasses import replace
 
 import pytest
 from omegaconf import OmegaConf
@@ -68,7 +69,8 @@ def test_compare_shows_what_differs(run, tmp_path, capsys):
     other = write_run(tmp_path / "other", make_result(auc=0.7831, seed=2))
     code, out, _ = called(capsys, "compare", run, other)
     assert code == 0 and max(map(len, out.splitlines())) <= 80
-    assert "0.78310 (+0.01000)" in out and "(x1.000)" in out
+    assert "0.78310 (+0.01000)" in out and "(x1.000)" not in out
+    assert "All: status completed, mode auto." in out and "The same in all: validation NE " in " ".join(out.split())
     _, out, _ = called(capsys, "compare", run, other, "--json")
     data = json.loads(out)
     assert data["config"] == {"seed": [1, 2]} and data["figures"]["validation AUC"] == [0.7731, 0.7831]
@@ -87,9 +89,24 @@ def test_compare_tells_a_key_that_a_run_lacks_from_null(run, tmp_path, capsys):
 
 
 def test_compare_of_many_runs_loses_no_digit(tmp_path, capsys):
-    folders = [write_run(tmp_path / f"r{i}", make_result(hosts=128), hosts=128) for i in range(4)]
+    results = [make_result(hosts=128) for _ in range(4)]
+    faster = [replace(one.simulated, examples_per_second=1_747_626_667.0 + i) for i, one in enumerate(results) if one.simulated]
+    made = [replace(one, simulated=simulated) for one, simulated in zip(results, faster)]
+    folders = [write_run(tmp_path / f"r{i}", one, hosts=128) for i, one in enumerate(made)]
     _, out, _ = called(capsys, "compare", *folders)
-    assert max(map(len, out.splitlines())) <= 80 and out.count("1,747,626,667") == 4
+    assert max(map(len, out.splitlines())) <= 80 and all(out.count(f"1,747,626,66{7 + i}") == 1 for i in range(3))
+
+
+def test_compare_counts_what_follows_from_a_choice(run, tmp_path, capsys):
+    other = write_run(tmp_path / "other")
+    config = OmegaConf.load(run / "config.yaml")
+    parts = {"a": {"_target_": "m.A", "only_a": 1, "dim": 2}, "b": {"_target_": "m.B", "dim": 4}}
+    for folder, name in ((run, "a"), (other, "b")):
+        OmegaConf.save({**config, "choices": {**config.choices, "model": name}, "model": parts[name]}, folder / "config.yaml")
+    _, out, _ = called(capsys, "compare", run, other)
+    rows = [line.split() for line in out.partition("Config that differs")[2].splitlines()[3:5]]
+    assert rows == [["choices.model", "a", "b"], ["model.dim", "2", "4"]]
+    assert "Left out are keys that follow from the choices: 2 of model. --json has them." in " ".join(out.split())
 
 
 @pytest.mark.parametrize(

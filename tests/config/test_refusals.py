@@ -12,7 +12,7 @@ from recsys_lab.errors import UserError
     ("words", "field", "nearest"),
     [
         (["model=dcnn"], "model", "did you mean 'dcn'?"),
-        (["modle=dcn"], "modle", None),
+        (["modle=dcn"], "modle", "did you mean 'model'?"),
         (["="], "command line", None),
         (["sharder=flexshard"], "sharder", "did you mean 'flexshard_3tier'?"),
         (["model.embeding_dim=3"], "model.embeding_dim", "did you mean 'embedding_dim'?"),

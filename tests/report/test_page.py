@@ -107,6 +107,9 @@ def test_a_model_far_too_small_for_its_cluster_has_a_line(tmp_path):
     words = f"89% host launches and overhead: {size} of tables on 64 devices; torchrec is 1.3 times as fast here"
     assert said == f"{words}; with tower modules dmt is another model than dcn."
     assert "89% host launches" in read.text and "another model" not in read.text  # a plan of one tower
+    of_host = "torchrec on one host of 8, at the same batch in all, has 80% of these examples/s at 16% of the cost; simulated."
+    assert small_words(asdict(replace(small, torchrec_host_ms=3.0)), plan, result.choices) == f"{said} {of_host}"
+    assert small_words(asdict(result.simulated), plan, result.choices) is None
 
 
 def test_a_whole_run_is_shown_with_the_origin_of_every_figure(tmp_path):

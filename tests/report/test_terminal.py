@@ -10,7 +10,7 @@ from rich.console import Console
 
 from recsys_lab.report import say
 from recsys_lab.report.sections import Table
-from recsys_lab.report.terminal import console, parts_of, print_table
+from recsys_lab.report.terminal import broken, console, parts_of, print_table
 from recsys_lab.units import counted, grid
 
 
@@ -51,6 +51,35 @@ def test_the_summary_names_the_batch_and_which_statistic_a_figure_is(
     say.finished({"measured": measured, "quality": None}, tmp_path, 1024)
     line = "41,250 examples/s on average, 24.8 ms an iteration (median; 95th percentile 31.1), batch 1,024 over"
     assert out.getvalue().splitlines()[0].split(maxsplit=1) == ["measured", f"{line} {says} here"]
+
+
+@pytest.mark.parametrize("width", [44, 60, 80])
+def test_long_names_break_between_their_parts(width: int, capsys: pytest.CaptureFixture) -> None:
+    names = ("recsys_lab.sharders.torchrec.TorchRec", "/data/shop/clicks_of_may/train.csv", "hydra.run.dir=a_folder,of-many")
+    rows = tuple((name, f"it is {name}", "1.5") for name in names)
+    out = console(without=width)
+    print_table(out, Table("names", ("name", "what it is", "ms"), rows, right=("ms",)))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    pieces = {piece for line in lines[3:] for piece in line.split()}
+    for piece in pieces:
+        assert any(f" {name} ".find(piece) > 0 and piece[-1] in "./_=,-" or name.endswith(piece) for name in names) or piece in (
+            "it",
+            "is",
+            "1.5",
+        )
+
+
+def test_a_long_name_is_whole_again_when_its_lines_are_joined() -> None:
+    name = "trainer.early_stopping.patience=4"
+    assert broken(name, 12) == "trainer.\nearly_\nstopping.\npatience=4" and broken(f"of {name}", 40) == f"of {name}"
+    assert broken("  indented", 12) == "  indented" and broken("two words\nand more of them", 10) == "two words\nand more\nof them"
+
+
+def test_the_best_is_bold_in_a_terminal() -> None:
+    out = Console(file=io.StringIO(), force_terminal=True, width=80, color_system="standard", highlight=False)
+    print_table(out, Table("t", ("a", "b"), (("x", "1"), ("y", "2")), right=("b",), bold=frozenset({(1, "b")})))
+    assert isinstance(out.file, io.StringIO) and "\x1b[1m2\x1b[0m" in out.file.getvalue() and "\x1b[1m1" not in out.file.getvalue()
 
 
 def test_counts_of_one_are_singular() -> None:

@@ -103,6 +103,10 @@ def test_a_model_far_too_small_for_its_cluster_has_torchrecs_time_beside_it() ->
     small = with_bounds(price(made, experiment.profile)[0], made, experiment, data)
     plain, plan = planned("dcn", "torchrec", "h100x64")
     assert small.torchrec_ms == price(plan, plain.profile)[0].iteration_ms
-    assert with_bounds(price(plan, plain.profile)[0], plan, plain, data).torchrec_ms is None
+    on_one_host = plan_for(plain, data, plan.cluster.reshaped(1, 8), 8 * plain.batch_size)
+    assert small.torchrec_host_ms == price(on_one_host, plain.profile)[0].iteration_ms
+    own = with_bounds(price(plan, plain.profile)[0], plan, plain, data)
+    assert own.torchrec_ms is None and own.torchrec_host_ms == small.torchrec_host_ms
     large, spread = planned("dcn_mlperf", "torchrec_row_wise", "h100x64")
-    assert with_bounds(price(spread, large.profile)[0], spread, large, data).torchrec_ms is None
+    fitting = with_bounds(price(spread, large.profile)[0], spread, large, data)
+    assert fitting.torchrec_ms is None and fitting.torchrec_host_ms is None

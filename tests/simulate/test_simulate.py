@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -18,8 +18,10 @@ from recsys_lab.precision import Precision
 from recsys_lab.simulate import simulate, trace_json, write_trace
 from recsys_lab.simulate.collectives import collective_ms
 from recsys_lab.simulate.costs import compute_step_ms, launches
+from recsys_lab.simulate.simulated import Interval
 from recsys_lab.simulate.timeline import STREAMS, place, schedule
 from tests.plan.plans import FLAT_SCHEMES, FP32, LENGTHS, TABLES, access, plan, workload
+from tests.record.fake_run import make_result
 from tests.simulate.clusters import cluster, of_file, profile
 
 PHASES = ["compute", "exposed_embedding_comm", "exposed_dense_sync", "host_launch", "input_copy", "other"]
@@ -298,6 +300,8 @@ def test_the_record_has_the_contracts_fields_and_the_trace_opens(tmp_path: Path)
         "in_run",
         "bound_by",
         "torchrec_ms",
+        "torchrec_host_ms",
+        "doubt",
         "calibrated",
     ]
     assert list(record["collectives"][0]) == ["name", "kind", "group", "bytes", "ms"]
@@ -350,3 +354,15 @@ def test_rows_that_look_ups_make_and_parts_of_tables_in_tiers_cost_what_the_prof
                 assert kind == "flexshard" or max(step.written_of_rank) == made_bytes
                 assert (writes - plain).max() == pytest.approx(max(step.written_of_rank) / 1e6)
                 assert (tiers - plain).max() == pytest.approx(max(step.shards_of_rank) if kind == "flexshard" else 0.0)
+
+
+def test_a_simulation_is_printed_as_a_short_table() -> None:
+    """`repr` has all fields still."""
+    made = make_result("simulate").simulated
+    assert made is not None
+    lines = str(replace(made, interval_ms=Interval(1.3, 4.4), doubt="really GB/s?")).splitlines()
+    assert lines[0] == "h100x64: 64 ranks, profile torchrec; simulated" and lines[-1] == "really GB/s?"
+    assert " ".join(lines[1].split()) == "iteration 2.400 ms (90 % interval 1.300 to 4.400 ms)"
+    assert [line.split()[-2:] for line in lines[2:8]] == [[f"{ms:.3f}", "ms"] for ms in made.phases_ms.values()]
+    assert lines[8].split() == ["examples", "per", "second", "109,226,667"] and max(map(len, lines)) < 80 and len(lines) < 14
+    assert repr(made).startswith("Simulated(cluster='h100x64', world_size=64")

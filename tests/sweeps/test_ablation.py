@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +14,10 @@ from scipy.stats import wilcoxon
 from recsys_lab.errors import UserError
 from recsys_lab.record.result import Pruned, write_result
 from recsys_lab.sweeps.ablation import print_ablation, read_ablation, write_ablation
-from recsys_lab.sweeps.cells import comparison_tables, value_tables
+from recsys_lab.sweeps.cells import change_tables, comparison_tables, value_tables
 from tests.record.fake_run import failed, make_result, write_run
 
+SIX = [0.70, 0.71, 0.72, 0.73, 0.74, 0.76]
 AUCS = {("dlrm", "torchrec"): [0.71, 0.74, 0.72], ("dcn", "torchrec"): [0.75, 0.73, 0.77]}
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -90,13 +90,14 @@ def test_what_is_no_terminal_gets_80_columns(tmp_path, capsys):
     print_ablation(write_ablation(sweep(tmp_path / "s"), "model=dlrm"))
     out = capsys.readouterr().out
     table = [line for line in out.splitlines() if not line.startswith("written:")]
-    assert max(map(len, table)) <= 80
+    assert max(map(len, table)) <= 80 and "[" not in out and "seeds " not in table[2]
     for words in (
         "0.7200",
-        "[0.7100\N{EN DASH}0.7400]",
-        "+0.0300 too few",
+        "median over 3 seeds",
+        "Change from the baseline: quality, validation (measured)",
+        "+0.0300",
         "3 paired seeds cannot show any difference at 5%, however large it is; at least 6 are needed",
-        "(baseline)",
+        " baseline ",
         "109.2 M",
         "every job: sharder=torchrec trainer.max_steps=10",
     ):
@@ -105,7 +106,7 @@ def test_what_is_no_terminal_gets_80_columns(tmp_path, capsys):
 
 def test_a_change_too_small_to_write_is_written(tmp_path, capsys):
     print_ablation(write_ablation(sweep(tmp_path / "s", {("dlrm", "a"): [0.7], ("dcn", "a"): [0.7 - 2e-6]}), "model=dlrm"))
-    assert "-2e-06 too few" in (out := capsys.readouterr().out) and "-0.0000" not in out
+    assert "-2e-06" in (out := capsys.readouterr().out) and "-0.0000" not in out
 
 
 def test_a_failed_configuration_says_why_in_the_terminal(tmp_path, capsys):
@@ -168,14 +169,19 @@ def test_every_number_of_every_test_is_in_the_long_csv(tmp_path):
     auc = rows[0]
     assert (auc["model"], auc["baseline"], auc["better"], auc["verdict"]) == ("dcn", "model=dlrm", "higher", "too few")
     differences = np.subtract(AUCS["dcn", "torchrec"], AUCS["dlrm", "torchrec"])
-    assert float(auc["p_signed_rank"]) == wilcoxon(differences).pvalue and float(auc["confidence"]) == 0.75
-    assert auc["least_seeds"] == "6" and auc["p"] == ""
-    assert (float(auc["low"]), float(auc["high"])) == pytest.approx((min(differences), max(differences)))
+    assert float(auc["p_signed_rank"]) == wilcoxon(differences).pvalue and float(auc["value"]) == pytest.approx(0.03)
+    assert auc["least_seeds"] == "6"
+    assert not any(auc[name] for name in ("p", "low", "high", "confidence", "seeds_needed"))  # three seeds carry none
+    write_ablation(sweep(tmp_path / "six", {("dlrm", "a"): SIX, ("dcn", "a"): [auc + 0.01 + auc**9 / 100 for auc in SIX]}))
+    with (tmp_path / "six/ablation_statistics.csv").open() as file:
+        auc = next(csv.DictReader(file))
+    assert float(auc["low"]) < float(auc["value"]) < float(auc["high"]) and float(auc["confidence"]) == 1 - 2 / 64
+    assert auc["verdict"] == "better" and int(auc["seeds_needed"]) >= 6
 
 
 def test_simulated_and_measured_never_share_a_table(tmp_path):
     ablation = write_ablation(sweep(tmp_path / "s"))
-    for table in [*value_tables(ablation), *comparison_tables(ablation)]:
+    for table in [*value_tables(ablation), *change_tables(ablation), *comparison_tables(ablation)]:
         assert ("(simulated)" in table.title) != ("(measured)" in table.title), table.title
     assert not [c for c in ablation.comparisons.values() if c.figure.simulated]
 
@@ -183,20 +189,13 @@ def test_simulated_and_measured_never_share_a_table(tmp_path):
 def test_no_cell_of_any_table_is_empty(tmp_path):
     folder = sweep(tmp_path / "s", {("dlrm", "a"): [0.7, None, 0.72], ("dcn", "a"): [None], ("xlrm", "a"): [0.7]})
     ablation = write_ablation(folder)
-    cells = [cell for table in [*value_tables(ablation), *comparison_tables(ablation)] for row in table.rows for cell in row]
+    cells = [
+        cell
+        for table in [*value_tables(ablation), *change_tables(ablation), *comparison_tables(ablation)]
+        for row in table.rows
+        for cell in row
+    ]
     assert cells and all(cell.strip() for cell in cells)
-
-
-def test_latex_is_balanced_and_has_no_bare_special(tmp_path):
-    folder = sweep(tmp_path / "s", {("d_lrm", "a&b"): [0.7, 0.71], ("dcn", "50%"): [0.6, None]})
-    write_ablation(folder)
-    text = (folder / "ablation.tex").read_text()
-    assert text.count(r"\begin{") == text.count(r"\end{") and text.count(r"\begin{table}") == 5
-    unescaped = re.sub(r"\\[{}]", "", text)
-    assert unescaped.count("{") == unescaped.count("}")
-    assert r"d\_lrm" in text and r"a\&b" in text and r"50\%" in text and "$-$0.1" in text
-    rows = [line for line in text.splitlines() if " & " in line and not line.startswith("%")]
-    assert len(rows) > 10 and all(line.endswith(r"\\") for line in rows)
 
 
 @pytest.mark.timeout(120)

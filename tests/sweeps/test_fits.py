@@ -9,24 +9,22 @@ from pathlib import Path
 from recsys_lab.record.result import Failure
 from recsys_lab.simulate.simulated import Interval
 from recsys_lab.sweeps.ablation import read_ablation, write_ablation
-from recsys_lab.sweeps.cells import explained, value_tables
+from recsys_lab.sweeps.cells import change_tables, explained, value_tables
 from tests.record.fake_run import failed, make_result, write_run
 
 
-def test_what_stands_below_a_simulated_figure_is_said(tmp_path: Path) -> None:
-    """A ratio below the end of an interval could be taken for the interval of the ratio."""
+def test_ends_of_an_interval_are_not_compared(tmp_path: Path) -> None:
+    """The ratio of two ends could be taken for the end of the ratio's interval."""
     slow, fast = make_result("simulate"), make_result("simulate")
     assert slow.simulated is not None and fast.simulated is not None
     fast = replace(fast, simulated=replace(fast.simulated, interval_ms=Interval(1.0, 2.0)))
     slow = replace(slow, simulated=replace(slow.simulated, interval_ms=Interval(2.0, 4.0)))
     for number, result in enumerate((slow, fast)):
         write_run(tmp_path / str(number), result, [f"model=m{number}"])
-    notes = explained(read_ablation(tmp_path))
-    assert "Below a simulated figure: how many times the baseline's it is." in notes
-    assert (
-        "interval low and high: the ends of the iteration's 90 % interval. "
-        "Below them an end is compared with the baseline's end; that is no interval of a ratio."
-    ) in notes
+    ablation = read_ablation(tmp_path)
+    assert "A change of quality is a difference; x1.2 is 1.2 times the baseline's." in explained(ablation)
+    (values,), (changes,) = value_tables(ablation), change_tables(ablation)
+    assert "interval low ms \N{DOWNWARDS ARROW}" in values.columns and not [name for name in changes.columns if "interval" in name]
 
 
 def test_a_plan_that_does_not_fit_says_so_and_has_no_figures(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_the_line_has_those_that_nothing_beats(points: dict[int, tuple[int, int]
 def test_twelve_rows_are_all_drawn_and_named(tmp_path: Path) -> None:
     sweep(tmp_path, {(f"m{i}", "torchrec"): [0.7 + i / 1000, 0.71] for i in range(12)})
     ablation = read_ablation(tmp_path)
-    names = {f"model=m{i}" for i in range(12)}
+    names = {f"m{i}" for i in range(12)}
     curves, trades = learning_bands(ablation), pareto(ablation)
     assert curves and trades
     for chart in (*curves, *trades):
@@ -60,7 +60,7 @@ def test_bands_hold_the_least_and_the_most_of_the_seeds(tmp_path: Path) -> None:
             log.append({"step": step, "epoch": 0, "train_loss": 1 / step + 0.01 * number, "validation_auc": 0.7 + step / 1000})
     loss, auc = learning_bands(read_ablation(folder))
     assert (loss.title, auc.title) == ("training loss", "validation AUC")
-    assert tips(loss)[0] == "model=dlrm\nstep 30: 0.04333 (0.03333 to 0.05333)"
+    assert tips(loss)[0] == "dlrm\nstep 30: 0.04333 (0.03333 to 0.05333)"
     assert len(tips(loss)) == len(read_ablation(folder).rows)
 
 

@@ -1,20 +1,17 @@
 """One run's config, resolved once into frozen, typed values. No room below this one reads a key of a config.
 
-Long because every group of the config has its value here.
+What data, sharder, launcher and study become is in experiment_groups.py.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from recsys_lab.base.files import path_of
 from recsys_lab.cluster import Cluster
 from recsys_lab.config import command_line
 from recsys_lab.config.choices import apart_from_hydra
@@ -26,11 +23,8 @@ from recsys_lab.config.options import (
     STARTS_RANKS,
     TRAINS,
     AblationOptions,
-    DataCommon,
     EvaluateOptions,
-    ExecutorOptions,
     OptimizerOptions,
-    SharderCommon,
     SimulateOptions,
     SparseOptimizer,
     StudyCommon,
@@ -38,20 +32,17 @@ from recsys_lab.config.options import (
 )
 from recsys_lab.config.schema import resolved, typed, typed_keys
 from recsys_lab.data.capped import capped
-from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.frequencies import with_frequencies
 from recsys_lab.data.in_order import in_stored_order
 from recsys_lab.data.labels import check_labels
-from recsys_lab.data.protocol import DataSet, Feature
-from recsys_lab.data.random_ids import open_random
+from recsys_lab.data.protocol import DataSet
 from recsys_lab.data.sliced import sliced
 from recsys_lab.data.values import check_column
 from recsys_lab.errors import UserError
+from recsys_lab.experiment_groups import SHUFFLED, DataChoice, LauncherChoice, SharderChoice, StudyChoice
 from recsys_lab.models.choice import ModelChoice, Towers
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.precision import Precision
-from recsys_lab.sharders.base import Sharder
-from recsys_lab.sharders.stores import Stores
 from recsys_lab.simulate import Profile
 from recsys_lab.tables import Table
 
@@ -61,120 +52,11 @@ if TYPE_CHECKING:
 
     from recsys_lab.models.click_model import ClickModel
     from recsys_lab.models.first_order import FirstOrder
-    from recsys_lab.sharders.dmt import TowerOptions
 
 #: Of a step that trains here, over all ranks: 2 GB of them.
 MOST_IDS = 2**28
-SHUFFLED = "shuffled"  # of `data.order`
 LOCAL = "local"  # the cluster that this machine is
 EMULATED = "emulated"  # the launcher that makes this machine the cluster that is named
-
-
-@dataclass(frozen=True)
-class DataChoice:
-    """A data set to open, and how it is read: `batch_size` samples a step over all ranks that train here. `histories`: features that random
-    data draw for a model of histories.
-    """
-
-    open: Callable[[tuple[Feature, ...] | None], OpenDataSet]
-    batch_size: int
-    prefetch_batches: int
-    frequencies: str | None
-    order: str = SHUFFLED
-    histories: tuple[Feature, ...] | None = None
-
-    @staticmethod
-    def of(group: DictConfig, model: ModelChoice) -> DataChoice:
-        """Where `model` fixes its dense features, data that are generated have as many."""
-        opener, dense_features, histories = resolved(group, beside=DataCommon), model.dense_features, None
-        if opener.func is open_random and model.objective is not None and model.rows is None:
-            dense_features, histories = 0, model.histories(opener.keywords["rows_per_table"][0])
-        if "dense_features" in opener.keywords and dense_features is not None:
-            opener = partial(opener, dense_features=dense_features)
-        return DataChoice(opener, **{f.name: group.get(f.name, f.default) for f in fields(DataCommon)}, histories=histories)
-
-
-@dataclass(frozen=True)
-class SharderChoice:
-    """Who plans and who executes. `towers`: which features make which tower. `tower_modules`: each group has a module of the model.
-    `stores`: where rows go that do not fit; `scratch`: the folder of files with them; empty: the run's own. `dedup`: whether equal ids of
-    a rank's batch travel once; auto: a plan decides (planning.py).
-    """
-
-    planner: Sharder
-    execute: partial
-    towers: TowerOptions | None = None
-    tower_modules: bool = False
-    stores: Stores = Stores()
-    scratch: str = ""
-    dedup: Literal[True, False, "auto"] = False
-
-    @staticmethod
-    def of(group: DictConfig) -> SharderChoice:
-        execute = resolved(group.executor)
-        keys = typed_keys(group, SharderCommon)
-        return SharderChoice(
-            planner=resolved(group.planner),
-            execute=execute,
-            towers=resolved(group.towers) if group.get("towers") is not None else None,
-            tower_modules=keys.tower_modules,
-            stores=Stores(
-                keys.memory_budget_gb,
-                keys.store,
-                keys.cache_policy,
-                _executor_options(execute).in_flight,
-                keys.cached_share,
-                keys.host_share,
-            ),
-            scratch="" if keys.scratch is None else str(path_of(keys.scratch, "sharder.scratch")),
-            dedup=keys.dedup,
-        )
-
-    def with_dedup(self, dedup: bool) -> SharderChoice:
-        """Itself, decided."""
-        return replace(self, dedup=dedup)
-
-    @property
-    def executor(self) -> ExecutorOptions:
-        """What others must know of the executor's options."""
-        return _executor_options(self.execute)
-
-    def modules(self, towers: Towers) -> Towers:
-        """The towers that have a module of the model. None where towers only say what travels how (dmt_sptt)."""
-        return towers if self.tower_modules else ()
-
-
-def _executor_options(execute: partial) -> ExecutorOptions:
-    known = {f.name for f in fields(ExecutorOptions)}
-    return ExecutorOptions(**{key: value for key, value in execute.keywords.items() if key in known})
-
-
-@dataclass(frozen=True)
-class LauncherChoice:
-    """How processes start, on `hosts` x `ranks_per_host` ranks."""
-
-    launch: Callable[..., Any]  # launch(work, arguments, folder) -> what rank 0 returned (launchers/local.py)
-    hosts: int
-    ranks_per_host: int
-    threads_per_rank: int  # of compute
-
-    @property
-    def ranks(self) -> int:
-        return self.hosts * self.ranks_per_host
-
-    def prepare(self, libraries: Sequence[str]) -> None:
-        """Starts what the launcher's module can start before the plan is made (launchers/local.py: prepare)."""
-        getattr(sys.modules[self.launch.func.__module__], "prepare", lambda _: None)(libraries)  # type: ignore[attr-defined]
-
-
-@dataclass(frozen=True)
-class StudyChoice:
-    """A paper's table or figure: `make(name)` gives its Study. `options`: the keys of its function."""
-
-    name: str
-    make: Callable[[str], Any]
-    common: StudyCommon
-    options: Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ from recsys_lab.planning import (
     price,
     replan,
     sent_bytes,
-    store_curve,
     with_bounds,
     with_interval,
 )
@@ -43,6 +42,7 @@ from recsys_lab.report import say
 from recsys_lab.report.advice import small_words
 from recsys_lab.report.tracker import publish
 from recsys_lab.simulate import write_trace
+from recsys_lab.store_curve import store_curve
 from recsys_lab.train.checkpoint_folder import trained
 from recsys_lab.train.job import Job, train
 from recsys_lab.train.resume import goes_on

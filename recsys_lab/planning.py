@@ -1,13 +1,12 @@
 """From an experiment and its data to plans, steps and their price.
 
 There is one set for the named cluster, and one for the processes that train here.
-Long because plans, prices and curves of both share inputs.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from statistics import fmean
@@ -20,14 +19,14 @@ from recsys_lab.config.options import ExecutorOptions
 from recsys_lab.data.capped import capped
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import PlanDoesNotFit, UserError
-from recsys_lab.experiment import LOCAL, Experiment, SharderChoice, Towers
+from recsys_lab.experiment import LOCAL, Experiment, Towers
+from recsys_lab.experiment_groups import SharderChoice
 from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import RankMemory, bytes_of_ranks, check_fits
 from recsys_lab.plan.steps import FETCH, SIZES, WRITE_BACK
 from recsys_lab.plan.store_facts import Files, StoreFacts, files_of, store_facts
 from recsys_lab.plan.workload import ModelCost
-from recsys_lab.record.run_folder import CachePoint, StoresFile
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.simulate import InRun, Profile, Simulated, Timeline, simulate
 from recsys_lab.simulate.bounds import HOST_LAUNCHES, bounds_of, saved_ms
@@ -40,17 +39,11 @@ from recsys_lab.units import GB
 TABLES_SHARE_OF_MEMORY = 0.25
 #: Steps of a run that are simulated, where they differ.
 RUN_POINTS = 8
-#: Budgets that are tried beside the chosen one.
-CURVE_POINTS = 10
-#: Beyond so many ranks a curve takes longer than a run should wait.
-MOST_CURVE_RANKS = 1024
 #: Tables below this share of one device's memory are few for many devices.
 SMALL = 0.1
 TORCHREC = "torchrec"
 #: Of `sharder.dedup`: as the simulator says.
 AUTO = "auto"
-#: Of memory, so that a plan fits the least budget in spite of rounding.
-ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -395,38 +388,3 @@ def lowered(
     )
     files = files_of(plan, inputs.access, inputs.workload, executor.in_flight, batch_number) if plan.has_stores else None
     return Planned(inputs, plan, steps, executor, files)
-
-
-def store_curve(experiment: Experiment, named: Planned, simulated: Simulated) -> StoresFile | None:
-    """What other sizes of cache would take: from the least memory that works to all tables in memory.
-
-    None without stores, where a share is named, and where it would take long.
-    """
-    if not named.plan.has_stores or experiment.sharder.stores.cached_share is not None or named.cluster.world_size > MOST_CURVE_RANKS:
-        return None
-    plan_gb = experiment.sharder.stores.within(named.inputs).cluster.device.memory_gb
-    of_plan = CachePoint(plan_gb, cached_share(named.plan), len(named.stores), simulated.iteration_ms, True)
-    points = sorted([of_plan, *_others(experiment, named, plan_gb)], key=lambda point: point.memory_gb)
-    return StoresFile(named.cluster.name, simulated.profile, points)
-
-
-def _others(experiment: Experiment, named: Planned, plan_gb: float) -> Iterator[CachePoint]:
-    """Small budgets lie closer together, since there the iteration changes most."""
-    stores = experiment.sharder.stores
-    least_gb, most_gb = stores.span_gb(named.inputs, named.plan)
-    for number in range(CURVE_POINTS):
-        memory_gb = (least_gb + (most_gb - least_gb) * (number / (CURVE_POINTS - 1)) ** 1.5) * (1 + ROUNDING)
-        try:
-            plan = stores.at(named.inputs, named.plan, memory_gb)
-        except PlanDoesNotFit:
-            continue  # by less than rounding
-        planned = lowered(experiment, named.inputs, plan, experiment.simulate.hot_rows)
-        ms = price(planned, experiment.profile)[0].iteration_ms
-        with_store = sum(placement.store is not None for placement in plan.placements)
-        yield CachePoint(memory_gb, cached_share(plan), with_store, ms, False)
-
-
-def cached_share(plan: ShardingPlan) -> float:
-    """Of the rows of all tables, those in the ranks' memory."""
-    rows_held = sum(t.rows * (1.0 if p.store is None else p.store.cached_share) for t, p in zip(plan.tables, plan.placements))
-    return rows_held / sum(table.rows for table in plan.tables)

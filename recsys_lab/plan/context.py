@@ -1,7 +1,4 @@
-"""What every scheme's lowering needs, and the input distribution and table work that they share.
-
-Long because all schemes lower by it.
-"""
+"""What every scheme's lowering needs, and the input distribution that they share. The tables' own work is in table_work.py."""
 
 from __future__ import annotations
 
@@ -14,14 +11,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from recsys_lab.plan.sharding_plan import Placement, ShardingPlan
-from recsys_lab.plan.steps import EMBEDDING, FETCH, SIZES, Step, folded
-from recsys_lab.plan.store import HOST
-from recsys_lab.plan.store_steps import Held, store_steps
-from recsys_lab.plan.workload import STATE_PER_ROW, STATE_PER_WEIGHT, Workload
+from recsys_lab.plan.steps import EMBEDDING, SIZES, Step, folded
+from recsys_lab.plan.workload import Workload
 from recsys_lab.precision import Precision
 from recsys_lab.tables import AccessStatistics, Table
-from recsys_lab.tables.hot_rows import served_shares
-from recsys_lab.tables.spec import ELEMENT_BYTES, READ_BYTES, STORED_BYTES
+from recsys_lab.tables.spec import ELEMENT_BYTES, STORED_BYTES
 
 ID_BYTES = ELEMENT_BYTES["int64"]  # values of a KeyedJaggedTensor
 LENGTH_BYTES = ELEMENT_BYTES["int32"]
@@ -31,9 +25,6 @@ Figures: TypeAlias = np.ndarray | float  # one a rank, or one for all
 Rows: TypeAlias = tuple[Figures, Figures]  # numbers that travel, and in how many rows, which may each have a scale
 #: What copies of a table in groups of ranks average: gradients before each update, or weights and optimizer state after it.
 SYNCS = GRADIENTS, WEIGHTS = "gradients", "weights"
-#: How often making ids distinct reads or writes a number as large as an id: each of the eight passes of a radix sort moves ids with their
-#: places, then equal neighbours are found and the way back is written.
-UNIQUE_PASSES = 8 * 4 + 6
 SPLIT_ROWS = 3  # what TorchRec exchanges first, per rank: how many lengths, how many values, the batch size
 
 
@@ -288,146 +279,7 @@ def copy_of_batch(tables: Iterable[Table], access: AccessStatistics, workload: W
     return Step("input.copy", "host_to_device", "input", (float(workload.batch_size * sample),))
 
 
-def lookups_of_ranks(context: Context) -> np.ndarray:
-    """Look-ups that each rank serves in an iteration.
-
-    Ids are hashed, so hot rows lie anywhere. A row shard serves its share of the rows. Where `context.hot_rows`, it serves the look-ups
-    that fall to it (hot_rows.py).
-    """
-    served = context.per_rank()
-    for table, placement in context.placed:
-        np.add.at(served, placement.copies.rank, _looked_up(context, table, placement))
-    return served
-
-
-def iteration(
-    context: Context, inputs: list[Step], forward: list[Step], backward: list[Step], after: list[Step] | None = None
-) -> tuple[list[Step], list[Step]]:
-    """The steps of a scheme with the tables' look-up and update among them.
-
-    Args:
-        context: the scheme's tables and ranks.
-        inputs: the exchanges of ids.
-        forward: what the rows do after the look-up.
-        backward: what gradients do before the update.
-        after: what follows the update.
-
-    Returns:
-        (input and forward, backward) steps.
-    """
-    ids = tuple(s.name for s in inputs[1:])
-    if context.dedup:
-        inputs, forward, backward = _with_copies(context, inputs, forward, backward)
-    fetch, back = _store_steps(context, ids)
-    lookup, update = table_steps(context, (*ids, *(s.name for s in fetch if s.kind == FETCH)), last_of(backward, "dense.backward"))
-    return [*inputs, *fetch, lookup, *forward], [*backward, update, *back, *(after or [])]
-
-
-def _with_copies(context: Context, inputs: list[Step], forward: list[Step], backward: list[Step]) -> tuple[list[Step], ...]:
-    """The three lists with what a rank does on its own about equal ids.
-
-    It makes ids distinct before they leave, copies rows to all places of their ids, and sums the gradients of those places.
-    """
-    places, distinct, row_bytes = 0.0, 0.0, ELEMENT_BYTES["fp32"] * context.placed[0][0].dim
-    for name in context.names:
-        places += context.access[name].mean_length * context.batch
-        distinct += context.asked[name].mean_length * context.batch
-    moved = row_bytes * (distinct + places) + ID_BYTES * places
-    prefix, served = context.prefix, last_of(forward, f"{context.prefix}.lookup")
-    unique = context.in_memory(f"{prefix}.input.unique", "input", UNIQUE_PASSES * ID_BYTES * places, ())
-    copies = context.in_memory(f"{prefix}.output.copies", "forward", moved, served)
-    sums = context.in_memory(f"{prefix}.gradient.sums", "backward", moved, ("dense.backward",))
-    inputs = [unique, *(step if step.after else replace(step, after=(unique.name,)) for step in inputs)]
-    behind = [replace(step, after=tuple(sums.name if name == "dense.backward" else name for name in step.after)) for step in backward]
-    return inputs, [*forward, copies], [sums, *behind]
-
-
-def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: tuple[str, ...]) -> tuple[Step, Step]:
-    """The look-up (bytes read: look-ups x row bytes; made: FP32 rows) and the update of the scheme's tables.
-
-    The update reads one gradient row for each look-up. It reads and writes weights and optimizer state of each distinct row once. Where
-    gradients were summed over replicas, it does so for every row. Rows in the host's memory, without a cache, are not the device's to read.
-
-    Tables of one data type and one pooling are one kernel, as TorchRec groups them for FBGEMM's (`group_tables`): widths and stores mix.
-    """
-    read_bytes, repeated_reads, update_bytes, repeated_sums, rows, pieces, output_bytes = (context.per_rank() for _ in range(7))
-    optimizer, samples = context.workload.sparse_optimizer, _samples(context)
-    of_weight, of_row = STATE_PER_WEIGHT[optimizer], STATE_PER_ROW[optimizer]
-    for table, placement in context.placed:
-        rank, shard_rows, cols, *_ = placement.copies
-        held, looked_up = shard_rows > 0, _looked_up(context, table, placement)
-        different = context.access[table.name].distinct_rows(samples) * (shard_rows / table.rows)
-        touched = shard_rows if context.averaged else different
-        state = 4 * (cols * of_weight + of_row)
-        update = looked_up * cols * 4 + 2 * touched * (cols * STORED_BYTES[table.dtype] + state)
-        vectors = looked_up if table.pooling == "none" else held * (samples * len(table.features))
-        store = placement.store
-        near = 0 if store is not None and store.kind == HOST else 1
-        for figures, of_copy in (
-            (pieces, held),
-            (rows, looked_up),
-            (output_bytes, vectors * cols * 4),
-            (read_bytes, near * looked_up * cols * READ_BYTES[table.dtype]),
-            (repeated_reads, near * np.maximum(looked_up - different, 0.0) * cols * READ_BYTES[table.dtype]),
-            (update_bytes, near * update),
-            (repeated_sums, near * np.maximum(looked_up - vectors, 0.0) * cols * 4),
-        ):
-            np.add.at(figures, rank, of_copy)
-    prefix, names, role = context.prefix, context.names, context.role
-    kernels = len({(table.dtype, table.pooling) for table, _ in context.placed})
-    work: dict[str, Any] = {
-        "tables": names,
-        "rows_of_rank": folded(rows),
-        "shards_of_rank": folded(pieces),
-        "role": role,
-        "kernels": kernels,
-    }
-    of_lookup = {"written_of_rank": folded(output_bytes), "repeated_of_rank": folded(repeated_reads), **work}
-    of_update = {"repeated_of_rank": folded(repeated_sums), **work}
-    lookup = Step(f"{prefix}.lookup", "lookup", "forward", folded(read_bytes), after=after_lookup, **of_lookup)
-    return lookup, Step(f"{prefix}.update", "update", "backward", folded(update_bytes), after=after_update, **of_update)
-
-
-def _store_steps(context: Context, ids: tuple[str, ...]) -> tuple[list[Step], list[Step]]:
-    """Before the look-up, which waits for `ids`, and after the update: none where no table has a store."""
-    if all(placement.store is None for _, placement in context.placed):
-        return [], []
-    size = context.plan.world_size
-    how = context.in_flight, context.batch_number
-    return store_steps(context.prefix, _held(context), context.access, context.workload, size, ids, *how)
-
-
 def _holders(context: Context) -> list[tuple[int, ...]]:
     """The groups of ranks that hold the same shards, where they hold any."""
     held = {shard.ranks for _, placement in context.placed for shard in placement.shards}
     return [ranks for ranks in context.replicas if ranks in held]
-
-
-def _samples(context: Context) -> int:
-    """That ranks look up in a shard: their own batch where it is replicated, else that of the group."""
-    return context.batch if context.at_home else context.group_batch
-
-
-def _looked_up(context: Context, table: Table, placement: Placement) -> np.ndarray:
-    """Look-ups that each copy of a shard serves, as `placement.copies` has them."""
-    served = _served(context, table, placement)[placement.copies.shard]
-    return _samples(context) * context.asked[table.name].mean_length * served
-
-
-def _served(context: Context, table: Table, placement: Placement) -> np.ndarray:
-    """Of a table's look-ups, the share that falls to each shard: by its rows, or, where `context.hot_rows`, by what lies there."""
-    if not context.hot_rows or context.at_home:
-        return placement.rows_of_shards / table.rows
-    shares = served_shares(context.asked[table.name], sorted({(s.row_start, s.rows) for s in placement.shards if s.rows}))
-    return np.array([shares[shard.row_start] if shard.rows else 0.0 for shard in placement.shards])
-
-
-def _held(context: Context) -> Iterable[Held]:
-    """Each shard with rows."""
-    samples = _samples(context)
-    for table, placement in context.placed:
-        all_ids = context.access[table.name].mean_length
-        of_ids = context.asked[table.name].mean_length / all_ids if all_ids else 1.0
-        for shard, served in zip(placement.shards, _served(context, table, placement).tolist()):
-            if shard.rows:
-                yield Held(table, shard, placement.store, samples, served * of_ids)

@@ -30,12 +30,15 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "record": LEAVES | {"tables", "plan", "simulate"},
     "report": LEAVES | {"tables", "plan", "cluster", "data", "simulate", "record"},
     "config": LEAVES | {"tables"},
-    "experiment": DESCRIPTION | {"plan", "sharders", "simulate", "models", "data", "config"},
+    "experiment_groups": DESCRIPTION | {"sharders", "models", "data", "config"},
+    "experiment": DESCRIPTION | {"plan", "sharders", "simulate", "models", "data", "config", "experiment_groups"},
     "studies": LEAVES | {"record", "report", "config", "experiment"},
     "train": DESCRIPTION | {"plan", "models", "kernels", "executor", "data", "record", "report", "config", "experiment", "lightning"},
     "planning": LEAVES
-    | {"cluster", "tables", "plan", "sharders", "simulate", "models", "data", "record", "config", "experiment", "partition"},
-    "pipeline": LEAVES | {"plan", "simulate", "record", "report", "config", "experiment", "planning", "train"},
+    | {"cluster", "tables", "plan", "sharders", "simulate", "models", "data", "record", "config", "experiment", "partition"}
+    | {"experiment_groups"},
+    "store_curve": LEAVES | {"plan", "simulate", "record", "experiment", "planning"},
+    "pipeline": LEAVES | {"plan", "simulate", "record", "report", "config", "experiment", "planning", "store_curve", "train"},
     "job": LEAVES | {"config", "record", "report", "train", "experiment", "pipeline", "studies"},
     "sweeps": LEAVES | {"config", "record", "report", "job", "launchers"},
     "doctor": LEAVES,
@@ -67,7 +70,7 @@ ONLY_IN: Mapping[str, frozenset[str]] = {
     | {"interop", "lightning"},
     "lightning": frozenset({"record", "train", "launchers", "lightning"}),
     "triton": frozenset({f"kernels/triton_{name}.py" for name in ("embedding", "kernels", "attention")}),
-    "omegaconf": frozenset({"config", "models/choice.py", "experiment", "job", "run", "sweeps", "launchers"}),
+    "omegaconf": frozenset({"config", "models/choice.py", "experiment", "experiment_groups", "job", "run", "sweeps", "launchers"}),
     "hydra": frozenset({"config", "train", "sweeps/run.py", "sweeps/ablation.py"}),
 }
 #: Single files that may import more, and why.

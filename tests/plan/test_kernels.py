@@ -8,7 +8,8 @@ from torchrec.distributed.embedding_types import EmbeddingComputeKernel, Sharded
 from torchrec.modules.embedding_configs import DataType, PoolingType
 
 from recsys_lab.plan import Placement, Shard, ShardingPlan
-from recsys_lab.plan.context import Context, table_steps
+from recsys_lab.plan.context import Context
+from recsys_lab.plan.table_work import table_steps
 from recsys_lab.tables import AccessStatistics, Table, power_law_access
 from tests.plan.plans import FP32, workload
 

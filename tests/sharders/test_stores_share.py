@@ -12,8 +12,9 @@ from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.memory import bytes_of_ranks
 from recsys_lab.plan.store import DISK_CACHED, DISK_HOST_CACHED, HOST, HOST_CACHED, HOST_PAGED, LFU, LRU, Store
 from recsys_lab.plan.store_steps import record_bytes
-from recsys_lab.planning import Planned, plan_for, plan_here, price, store_curve
+from recsys_lab.planning import Planned, plan_for, plan_here, price
 from recsys_lab.sharders.stores.choice import host_share
+from recsys_lab.store_curve import store_curve
 from recsys_lab.tables.cache_hits import cache_hits
 
 WORDS = (

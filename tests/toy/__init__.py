@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from recsys_lab.errors import UserError
-from recsys_lab.plan.context import Context, collective, input_distribution, iteration, last_of
+from recsys_lab.plan.context import Context, collective, input_distribution, last_of
 from recsys_lab.plan.scheme import Scheme, examples, register
 from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.steps import Step
+from recsys_lab.plan.table_work import iteration
 from recsys_lab.tables import Table
 from recsys_lab.tables.tiers import HOST_SHARDED
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recsys_lab.plan.context import Context, collective, iteration
+from recsys_lab.plan.context import Context, collective
 from recsys_lab.plan.steps import Step
+from recsys_lab.plan.table_work import iteration
 
 
 def lower_replicated(context: Context) -> tuple[list[Step], list[Step]]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsys_lab.plan.context import Context, averaged_gradients, input_distribution, iteration, last_of, lookups_of_ranks
+from recsys_lab.plan.context import Context, averaged_gradients, input_distribution, last_of
 from recsys_lab.plan.steps import Step
+from recsys_lab.plan.table_work import iteration, lookups_of_ranks
 
 
 def lower_row_blocks(context: Context) -> tuple[list[Step], list[Step]]:

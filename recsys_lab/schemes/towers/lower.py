@@ -16,11 +16,12 @@ from functools import cached_property
 
 import numpy as np
 
-from recsys_lab.plan.context import Context, Rows, collective, folded, input_distribution, iteration, last_of, lookups_of_ranks
+from recsys_lab.plan.context import Context, Rows, collective, folded, input_distribution, last_of
 from recsys_lab.plan.dense import activation_share, optimizer_bytes
 from recsys_lab.plan.scheme import ModuleMemory
 from recsys_lab.plan.sharding_plan import ShardingPlan
 from recsys_lab.plan.steps import MODULE, MODULE_SYNC, Step
+from recsys_lab.plan.table_work import iteration, lookups_of_ranks
 from recsys_lab.plan.workload import TowerWork, Workload
 from recsys_lab.schemes.towers.layout import Layout, columns_of
 from recsys_lab.schemes.towers.placement import TOWER_ROW_WISE

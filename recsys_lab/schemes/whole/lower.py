@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from recsys_lab.plan.context import Context, averaged_gradients, input_distribution, iteration, last_of
+from recsys_lab.plan.context import Context, averaged_gradients, input_distribution, last_of
 from recsys_lab.plan.scheme import ALL_TO_ALL
 from recsys_lab.plan.steps import Step
+from recsys_lab.plan.table_work import iteration
 from recsys_lab.tables import Table
 
 

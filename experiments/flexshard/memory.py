@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 from experiments.flexshard.models import access, inputs, paper_options, plan, published, workload
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.memory import RankMemory, bytes_of_ranks
@@ -18,9 +20,9 @@ def memory_of(sharding: ShardingPlan) -> RankMemory:
 
 
 def saved_gib(tiers: int) -> float:
-    """Of the fullest rank, with the paper's multiplier of 6 for the plan and our executor's bytes for what it takes."""
+    """Of the mean rank, with the paper's multiplier of 6 for the plan and our executor's bytes for what it takes."""
     row_wise = memory_of(RowWise().plan(inputs(MODEL, access(MODEL))))
-    return (max(row_wise.totals) - max(memory_of(plan(MODEL, tiers, **paper_options())).totals)) / GIB
+    return (fmean(row_wise.totals) - fmean(memory_of(plan(MODEL, tiers, **paper_options())).totals)) / GIB
 
 
 def run(name: str) -> Study:

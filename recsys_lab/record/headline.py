@@ -23,7 +23,7 @@ def headline(result: Mapping[str, Any]) -> dict[str, Any]:
     figures |= {f"simulated/interval_ms/{end}": interval.get(end) for end in ("low", "high")}
     for name in ("examples_per_second", "iteration_ms", "cost_per_billion_samples"):
         figures[f"simulated/{name}"] = simulated.get(name)
-    figures["simulated/fits"] = simulated.get("feasible")
+    figures["plan/fits"] = simulated.get("feasible")
     for origin, part in (("measured", measured), ("simulated", simulated)):
         figures |= {f"{origin}/phases_ms/{phase}": ms for phase, ms in (part.get("phases_ms") or {}).items()}
     if study := result.get("study"):

@@ -64,7 +64,7 @@ def waited_ms(events: Iterable[Event], launches: Sequence[Launch]) -> dict[str, 
 def _waits(events: Sequence[Event], host_ms: float) -> Iterator[tuple[Event | str, float, float]]:
     """What is waited for from when on and how long, ms: an event, or a phase in which nothing runs."""
     begins = [event.start_ms for event in events if not _is_background(event)]
-    first = min((event.start_ms for event in events if phase_of(event) != COPY and not _is_background(event)), default=0.0)
+    first = min((e.start_ms for e in events if phase_of(e) != COPY and _waited_for(e, e.start_ms, begins)), default=0.0)
     edges = sorted({0.0, *(e.start_ms for e in events), *(e.end_ms for e in events)})
     for start, end in zip(edges, edges[1:]):
         running = [e for e in events if e.start_ms <= start and e.end_ms >= end and _waited_for(e, start, begins)]

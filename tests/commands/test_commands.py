@@ -141,7 +141,7 @@ def test_ablation_writes_the_tables_of_a_sweep_anew(tmp_path, capsys):
     for number, model in enumerate(("dlrm", "dcn")):
         write_run(tmp_path / str(number), make_result(model=model), [f"model={model}"])
     code, out, _ = called(capsys, "ablation", tmp_path, "--baseline", "model=dcn")
-    assert code == 0 and "(baseline)" in out and (tmp_path / "ablation.html").is_file()
+    assert code == 0 and "compared with model=dcn" in out and (tmp_path / "ablation.html").is_file()
     code, _, err = called(capsys, "ablation", tmp_path, "--level", "3")
     assert code == 2 and "--level: not a probability" in err
 

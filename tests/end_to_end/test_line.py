@@ -45,7 +45,17 @@ def test_the_record_keeps_the_contract(undisturbed):
     }  # fmt: skip
     assert {split: q["examples"] for split, q in made["quality"].items()} == {"validation": 1500, "test": 1500}
     assert set(made["quality"]["test"]) == {"auc", "ne", "log_loss", "calibration", "examples"}
-    assert set(made["plan"]) == {"world_size", "tables", "rows", "parameters", "bytes_per_rank", "tiers", "towers", "fullest_bytes"}
+    assert set(made["plan"]) == {
+        "world_size",
+        "tables",
+        "rows",
+        "parameters",
+        "bytes_per_rank",
+        "tiers",
+        "towers",
+        "fullest_bytes",
+        "dedup",
+    }
     assert made["plan"]["world_size"] == made["simulated"]["world_size"] == 64
     measured, simulated = made["measured"], made["simulated"]
     assert set(measured) == {

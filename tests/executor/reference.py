@@ -95,6 +95,11 @@ class Sample:
     labels: Tensor
     ids: dict[str, list[list[int]]]
 
+    @property
+    def values(self) -> Tensor:
+        """What a model reads beside its ids, as a batch calls it."""
+        return self.dense
+
     def part(self, rank: int, world: int) -> Sample:
         rows = len(self.labels) // world
         cut = slice(rank * rows, (rank + 1) * rows)

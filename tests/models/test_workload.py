@@ -38,7 +38,7 @@ def test_cpu_papers_variants_have_their_published_sizes(choice, all_reduce_mib, 
     assert cost.embedding_parameters * 4 / 1e9 == pytest.approx(table_gb, rel=1e-3)
 
 
-@pytest.mark.parametrize("choice", sorted(path.stem for path in CONF.glob("d*.yaml")))
+@pytest.mark.parametrize("choice", sorted(path.stem for path in CONF.glob("d*.yaml") if path.stem != "dlrm_v4"))  # test_dlrm_v4.py
 def test_cost_by_hand(choice):
     """FLOPs from the layers' shapes: twice the multiply-adds forward, and backward that again for inputs and for weights."""
     model, dense_width = from_yaml(choice)

@@ -21,7 +21,7 @@ from tests.record.fake_run import WORKLOAD, failed, make_access, make_plan, make
 KEYS = ["schema", "status", "mode", "seed", "config_fingerprint", "plan_fingerprint", "choices", "quality", "plan", "measured", "simulated"]
 PARTS = {
     "choices": "model sharder precision cluster data launcher",
-    "plan": "world_size tables rows parameters bytes_per_rank tiers towers fullest_bytes",
+    "plan": "world_size tables rows parameters bytes_per_rank tiers towers fullest_bytes dedup",
     "measured": "backend world_size hosts ranks_per_host examples_per_second iteration_ms phases_ms wire_bytes collectives "
     "peak_memory_bytes data_wait_share",
     "simulated": "cluster world_size profile examples_per_second iteration_ms phases_ms collectives bytes_per_rank feasible "

@@ -115,7 +115,7 @@ def test_a_finished_run_shows_what_its_report_shows(tmp_path):
     assert [row[:2] for row in tables["baselines"]["data"]] == [["validation, logistic regression", 0.7], ["validation, base rate", 0.5]]
     simulated, summary = record["simulated"], run.summary
     assert (summary["simulated/interval_ms/low"], summary["simulated/interval_ms/high"]) == (2.0, 3.0)
-    assert summary["simulated/cost_per_billion_samples"] == 1.5 and summary["simulated/fits"] is True
+    assert summary["simulated/cost_per_billion_samples"] == 1.5 and summary["plan/fits"] is True
     assert summary["baselines/logistic_regression/validation/auc"] == 0.7
     assert summary["simulated/phases_ms/compute"] == simulated["phases_ms"]["compute"]
     assert summary["measured/peak_memory_bytes"] == record["measured"]["peak_memory_bytes"]

@@ -46,16 +46,8 @@ def test_the_record_keeps_the_contract(undisturbed):
     assert {split: q["examples"] for split, q in made["quality"].items()} == {"validation": 1500, "test": 1500}
     assert set(made["quality"]["test"]) == {"auc", "ne", "log_loss", "calibration", "examples"}
     assert set(made["plan"]) == {
-        "world_size",
-        "tables",
-        "rows",
-        "parameters",
-        "bytes_per_rank",
-        "tiers",
-        "towers",
-        "fullest_bytes",
-        "dedup",
-    }
+        "world_size", "tables", "rows", "parameters", "bytes_per_rank", "tiers", "towers", "fullest_bytes", "dedup",
+    }  # fmt: skip
     assert made["plan"]["world_size"] == made["simulated"]["world_size"] == 64
     measured, simulated = made["measured"], made["simulated"]
     assert set(measured) == {
@@ -67,7 +59,7 @@ def test_the_record_keeps_the_contract(undisturbed):
     assert set(simulated) == {
         "cluster", "world_size", "profile", "examples_per_second", "iteration_ms", "phases_ms", "collectives", "bytes_per_rank", "feasible",
         "interval_ms", "cost_per_billion_samples", "software", "added_memory_bytes", "extrapolates", "price",
-        "bound_by",
+        "bound_by", "torchrec_host_ms",
     }  # fmt: skip
     assert set(simulated["phases_ms"]) == {
         "compute", "exposed_embedding_comm", "exposed_dense_sync", "host_launch", "input_copy", "other"

@@ -19,7 +19,8 @@ API = {
 #: What a scheme, a sharder, a model, a data set, a launcher, a logger, a cluster and a profile are made of.
 CONTRACTS = {
     "recsys_lab/plan/scheme.py": "Scheme Rules ModuleMemory register",
-    "recsys_lab/plan/context.py": "Context Context.rows_there Context.gradients_back input_distribution iteration",
+    "recsys_lab/plan/context.py": "Context Context.rows_there Context.gradients_back input_distribution",
+    "recsys_lab/plan/table_work.py": "iteration",
     "recsys_lab/plan/lower.py": "lower",
     "recsys_lab/plan/memory.py": "check_fits",
     "recsys_lab/plan/validate.py": "validate",

@@ -50,19 +50,20 @@ class _Bag:
         ends = self._ends.take(rows)
         starts = np.where(rows > 0, self._ends.take(np.maximum(rows - 1, 0)), 0)
         lengths = ends - starts
-        return lengths.astype(np.int32), self._ids.take(_places(starts, lengths)).astype(np.int64)
+        return lengths.astype(np.int32), self._ids.take(stretches(starts, lengths)).astype(np.int64)
 
 
-def _places(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Of runs of `lengths` elements, which begin at `starts`, where each element is."""
-    return np.arange(lengths.sum()) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+def stretches(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """int64 [lengths.sum()]: starts[0], starts[0] + 1, ... lengths[0] of them, then those from starts[1], and so on."""
+    before = np.cumsum(lengths) - lengths
+    return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
 
 
 def write_bag(folder: Path, position: int, ids: np.ndarray, lengths: np.ndarray, order: np.ndarray) -> None:
     """The ids of rows, `lengths` [N] of each, in `order` [N]."""
     starts = np.cumsum(lengths) - lengths
     moved = lengths[order]
-    ids[_places(starts[order], moved)].astype(np.int32).tofile(folder / f"bag_{position}.bin")
+    ids[stretches(starts[order], moved)].astype(np.int32).tofile(folder / f"bag_{position}.bin")
     np.cumsum(moved).astype(np.int64).tofile(folder / f"bag_{position}_ends.bin")
 
 

@@ -40,8 +40,7 @@ def _distinct(dataset: OpenDataSet, start: int, samples: int) -> np.ndarray:
     """[tables, sizes]: the different rows of a table that so many of the `samples` from `start` on look up, on average over its parts."""
     read = dataset.splits["train"].read(np.arange(start, start + samples, dtype=np.int64))
     of_tables: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {name: [] for name in table_names(dataset.features)}
-    ids = np.split(read.ids, np.cumsum(read.lengths.sum(axis=1))[:-1])
-    for feature, lengths, own in zip(dataset.features, read.lengths, ids):
+    for feature, lengths, own in zip(dataset.features, read.lengths, read.ids_by_feature()):
         of_tables[feature.table_name].append((np.repeat(np.arange(samples), lengths), own))
     counts = []
     for parts in of_tables.values():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from recsys_lab.data.dataset import table_names
-from recsys_lab.data.protocol import DataSet
+from recsys_lab.data.protocol import DataSet, Feature, Split
 from recsys_lab.errors import UserError, cannot_write
 from recsys_lab.tables import AccessStatistics, measured_access
 
@@ -19,10 +20,15 @@ def measure_row_counts(dataset: DataSet, rows: int | None = None) -> list[np.nda
     """For each table int64 [rows of the table]: how often the first `rows` samples (None: all) of train look each row up."""
     split = dataset.splits["train"]
     samples = split.rows if rows is None else min(rows, split.rows)
-    counts = {f.table_name: np.zeros(f.rows, np.int64) for f in dataset.features}
-    for first in range(0, samples, _BLOCK_ROWS):
-        block = split.read(np.arange(first, min(first + _BLOCK_ROWS, samples), dtype=np.int64))
-        for feature, ids in zip(dataset.features, np.split(block.ids, np.cumsum(block.lengths.sum(axis=1))[:-1])):
+    starts = range(0, samples, _BLOCK_ROWS)
+    return counted(split, dataset.features, (np.arange(first, min(first + _BLOCK_ROWS, samples), dtype=np.int64) for first in starts))
+
+
+def counted(split: Split, features: Sequence[Feature], blocks: Iterable[np.ndarray]) -> list[np.ndarray]:
+    """For each table int64 [rows of the table]: how often the samples of `blocks` look each row up; one block is in memory at a time."""
+    counts = {f.table_name: np.zeros(f.rows, np.int64) for f in features}
+    for block in blocks:
+        for feature, ids in zip(features, split.read(block).ids_by_feature()):
             unique_ids, seen = np.unique(ids, return_counts=True)
             counts[feature.table_name][unique_ids] += seen
     return list(counts.values())

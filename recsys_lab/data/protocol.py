@@ -57,6 +57,10 @@ class Rows:
     ids: np.ndarray  # [lengths.sum()] int64
     events: RowEvents | None = None  # of histories with times and actions
 
+    def ids_by_feature(self) -> list[np.ndarray]:
+        """int64, of each feature: its ids, row by row."""
+        return np.split(self.ids, np.cumsum(self.lengths.sum(axis=1))[:-1])
+
 
 class Split(Protocol):
     """One of train, validation, test. Any rows can be read in any order: no rank ever reads another rank's rows."""

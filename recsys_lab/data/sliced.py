@@ -28,8 +28,7 @@ class SlicedSplit:
 
     def read(self, rows: np.ndarray) -> Rows:
         read = self.whole.read(rows)
-        of_features = np.split(read.ids, np.cumsum(read.lengths.sum(axis=1))[:-1])
-        ids = np.concatenate([ids for ids in of_features for _ in range(self.slices)])
+        ids = np.concatenate([ids for ids in read.ids_by_feature() for _ in range(self.slices)])
         return replace(read, lengths=np.repeat(read.lengths, self.slices, axis=0), ids=ids)
 
 

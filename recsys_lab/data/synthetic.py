@@ -182,8 +182,13 @@ def best_auc(split: SyntheticSplit, rows: int) -> float:
         these = np.arange(first, min(first + block, rows), dtype=np.int64)
         scores[these] = split.probability(these)
         labels[these] = split.truth.shape.label_draws(split.name, these) < scores[these]
+    return exact_auc(scores, labels)
+
+
+def exact_auc(scores: np.ndarray, labels: np.ndarray) -> float:
+    """Of `scores` [N] against `labels`, bool [N]; nan where there is one class only."""
     positives = int(labels.sum())
-    negatives = rows - positives
+    negatives = len(labels) - positives
     if not positives or not negatives:
         return float("nan")
     return float((ranks(scores)[labels].sum() - positives * (positives + 1) / 2) / (positives * negatives))

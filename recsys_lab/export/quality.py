@@ -54,7 +54,7 @@ def _measured(run: TrainedRun, dense_arch: DenseArch, read: Mapping[str, Table],
     batches = [split.read(np.arange(first, min(first + _BATCH, rows))) for first in range(0, rows, _BATCH)]
     ids: dict[str, list[np.ndarray]] = {table.name: [] for table in read.values()}
     for batch in batches:
-        for name, own in zip(names, np.split(batch.ids, np.cumsum(batch.lengths.sum(axis=1))[:-1])):
+        for name, own in zip(names, batch.ids_by_feature()):
             ids[read[name].name].append(np.unique(own))
     own_rows = {name: np.unique(np.concatenate(own)) for name, own in ids.items()}
     tables = {table.name: table for table in read.values()}
@@ -79,7 +79,7 @@ def _logits(
 ) -> np.ndarray:
     dense = None if batch.dense is None else torch.from_numpy(np.ascontiguousarray(batch.dense))
     vectors = {}
-    for position, (name, own) in enumerate(zip(names, np.split(batch.ids, np.cumsum(batch.lengths.sum(axis=1))[:-1]))):
+    for position, (name, own) in enumerate(zip(names, batch.ids_by_feature())):
         table, counts = read[name], torch.from_numpy(batch.lengths[position].astype(np.int64))
         bags = torch.repeat_interleave(torch.arange(len(counts)), counts)
         pooled = torch.zeros(len(counts), table.dim).index_add(0, bags, lookup(table.name, own))

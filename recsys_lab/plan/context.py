@@ -185,6 +185,11 @@ class Context:
         return collective(name, kind, phase, groups, size(*sent, summed), where["after"], where["tables"], received_bytes, self.role)
 
 
+def behind(first: Step, steps: Sequence[Step]) -> list[Step]:
+    """`steps` that wait for `first` where they waited for the dense arch's backward pass."""
+    return [replace(step, after=tuple(first.name if name == "dense.backward" else name for name in step.after)) for step in steps]
+
+
 def last_of(steps: Sequence[Step], otherwise: str) -> tuple[str, ...]:
     """The steps that no other one waits for."""
     return tuple(s.name for s in steps if not any(s.name in other.after for other in steps)) or (otherwise,)

@@ -18,7 +18,7 @@ from recsys_lab.plan.store_steps import record_bytes
 from recsys_lab.plan.tiers import is_tiered, tier_of_shard, tier_rows
 from recsys_lab.plan.workload import Workload
 from recsys_lab.tables import Table
-from recsys_lab.tables.hot_rows import served_shares
+from recsys_lab.tables.hot_rows import shares_of
 from recsys_lab.tables.remap import KEPT_IDS, kept_id_bytes
 from recsys_lab.tables.spec import ELEMENT_BYTES
 from recsys_lab.tables.tiers import REPLICATED
@@ -81,7 +81,7 @@ def bytes_of_ranks(plan: ShardingPlan, workload: Workload) -> RankMemory:
     modules = _module_memory(plan, workload)
     columns = sum(_vectors(table, workload) * table.dim for table in plan.tables) if modules.received is None else modules.received
     arrived = sum(_asked(t, workload) * t.dim for t, p in plan.by_table.values() if _copies_rows(t, p, workload))
-    everywhere = 2 * 4 * (batch * columns + arrived) + workload.activation_bytes_per_sample * batch
+    everywhere = 2 * FP32_BYTES * (batch * columns + arrived) + workload.activation_bytes_per_sample * batch
     dense = tuple(workload.dense_bytes + size for size in modules.lasting)
     living = tuple(size + math.ceil(everywhere + more) for size, more in zip(buffers.tolist(), modules.buffers))
     tiered = [table for table, placement in plan.by_table.values() if is_tiered(placement)]
@@ -154,15 +154,13 @@ def served_of_sequences(table: Table, placement: Placement, workload: Workload) 
     access = access.once_a_batch(workload.batch_size) if workload.dedup and access is not None else access
     shares, travelling = np.zeros(len(placement.shards)), table.rows - rows[REPLICATED]
     for tier, count in rows.items():
-        own = [number for number, shard in enumerate(placement.shards) if shard.rows and tier_of_shard(placement, shard) == tier]
-        held = np.array([placement.shards[number].rows for number in own])
+        own = [number for number, shard in enumerate(placement.shards) if tier_of_shard(placement, shard) == tier]
         if access is None:
-            shares[own] = held / (travelling or math.inf)
-        elif own:
+            shares[own] = placement.rows_of_shards[own] / (travelling or math.inf)
+        elif count:
             part = access if count == table.rows else access.between(begin, begin + count)
-            dealt = served_shares(part, sorted({(placement.shards[number].row_start, placement.shards[number].rows) for number in own}))
-            shares[own] = [dealt[placement.shards[number].row_start] for number in own]
-            shares[own] *= part.mean_length / access.mean_length if access.mean_length else 0.0
+            dealt = shares_of(part, [(placement.shards[number].row_start, placement.shards[number].rows) for number in own])
+            shares[own] = dealt * (part.mean_length / access.mean_length if access.mean_length else 0.0)
         begin += count
     return shares
 

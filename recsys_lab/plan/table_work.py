@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from recsys_lab.plan.context import ID_BYTES, Context, last_of
+from recsys_lab.plan.context import ID_BYTES, Context, behind, last_of
 from recsys_lab.plan.sharding_plan import Placement
 from recsys_lab.plan.steps import FETCH, Step, folded
 from recsys_lab.plan.store import HOST
 from recsys_lab.plan.store_steps import Held, store_steps
 from recsys_lab.plan.workload import STATE_PER_ROW, STATE_PER_WEIGHT
 from recsys_lab.tables import Table
-from recsys_lab.tables.hot_rows import served_shares
+from recsys_lab.tables.hot_rows import shares_of
 from recsys_lab.tables.spec import ELEMENT_BYTES, READ_BYTES, STORED_BYTES
 
 #: How often making ids distinct reads or writes a number as large as an id: each of the eight passes of a radix sort moves ids with their
@@ -73,8 +73,7 @@ def _with_copies(context: Context, inputs: list[Step], forward: list[Step], back
     copies = context.in_memory(f"{prefix}.output.copies", "forward", moved, served)
     sums = context.in_memory(f"{prefix}.gradient.sums", "backward", moved, ("dense.backward",))
     inputs = [unique, *(step if step.after else replace(step, after=(unique.name,)) for step in inputs)]
-    behind = [replace(step, after=tuple(sums.name if name == "dense.backward" else name for name in step.after)) for step in backward]
-    return inputs, [*forward, copies], [sums, *behind]
+    return inputs, [*forward, copies], [sums, *behind(sums, backward)]
 
 
 def table_steps(context: Context, after_lookup: tuple[str, ...], after_update: tuple[str, ...]) -> tuple[Step, Step]:
@@ -147,8 +146,7 @@ def _served(context: Context, table: Table, placement: Placement) -> np.ndarray:
     """Of a table's look-ups, the share that falls to each shard: by its rows, or, where `context.hot_rows`, by what lies there."""
     if not context.hot_rows or context.at_home:
         return placement.rows_of_shards / table.rows
-    shares = served_shares(context.asked[table.name], sorted({(s.row_start, s.rows) for s in placement.shards if s.rows}))
-    return np.array([shares[shard.row_start] if shard.rows else 0.0 for shard in placement.shards])
+    return shares_of(context.asked[table.name], [(shard.row_start, shard.rows) for shard in placement.shards])
 
 
 def _held(context: Context) -> Iterable[Held]:

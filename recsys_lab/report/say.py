@@ -131,8 +131,6 @@ def stores(facts: Sequence[StoreFacts]) -> None:
 
 def dedup(asked: bool | str, planned_so: bool, all_bytes: float, once_bytes: float) -> None:
     """What `sharder.dedup`, `asked` for, does. Bytes of ids, rows and gradients over all ranks: with all ids, and with equal ones once."""
-    if asked is False:
-        return
     if not all_bytes:
         _line("dedup", "nothing to save: no rows of sequences travel here; of bags their sums travel, whatever the ids")
         return

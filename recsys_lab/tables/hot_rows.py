@@ -27,6 +27,12 @@ def served_shares(access: TableAccess, ranges: Sequence[tuple[int, int]]) -> dic
     return dict(zip((start for start, _ in ranges), shares))
 
 
+def shares_of(access: TableAccess, ranges: Sequence[tuple[int, int]]) -> np.ndarray:
+    """The same for each of `ranges`, which may be there several times, as copies are, or be empty."""
+    shares = served_shares(access, sorted({one for one in ranges if one[1]}))
+    return np.array([shares[start] if rows else 0.0 for start, rows in ranges])
+
+
 @lru_cache(maxsize=4096)
 def _shares(name: str, bucket_rows: tuple[int, ...], bucket_p: tuple[float, ...], sizes: tuple[int, ...]) -> tuple[float, ...]:
     rows, even = np.asarray(bucket_rows), np.asarray(sizes) / sum(sizes)

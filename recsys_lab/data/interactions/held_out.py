@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from recsys_lab.data import hashing
-from recsys_lab.data.interactions.histories import stretches
+from recsys_lab.data.columns import stretches
 from recsys_lab.data.interactions.inputs import Inputs, click_rows
 from recsys_lab.data.protocol import Rows
 

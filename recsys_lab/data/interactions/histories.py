@@ -170,9 +170,3 @@ def time_rows(times: np.ndarray, is_first: np.ndarray, unit: int = 1) -> np.ndar
     gaps = np.diff(times, prepend=times[:1]) / unit
     rows = np.where(gaps < 1, 1, 2 + np.floor(np.log2(np.maximum(gaps, 1))))
     return np.where(is_first, 0, np.minimum(rows, TIME_ROWS - 1)).astype(np.uint8)
-
-
-def stretches(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """int64 [lengths.sum()]: starts[0], starts[0] + 1, ... lengths[0] of them, then those from starts[1], and so on."""
-    before = np.cumsum(lengths) - lengths
-    return np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recsys_lab.data.interactions.histories import Histories, stretches
+from recsys_lab.data.columns import stretches
+from recsys_lab.data.interactions.histories import Histories
 from recsys_lab.data.protocol import Rows
 
 #: One feature's part of `Rows`: lengths [B] and ids [lengths.sum()].

@@ -12,8 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from recsys_lab.data import hashing
+from recsys_lab.data.columns import stretches
 from recsys_lab.data.interactions.held_out import HeldOut
-from recsys_lab.data.interactions.histories import stretches
 from recsys_lab.data.interactions.inputs import Inputs, as_rows, click_rows
 from recsys_lab.data.protocol import Rows
 

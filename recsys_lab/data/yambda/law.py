@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from recsys_lab.data import hashing
+from recsys_lab.data.columns import stretches
 from recsys_lab.data.yambda.features import HISTORY, READERS
 from recsys_lab.data.yambda.store import HALF, LIKE, ORGANIC, SKIP, UserEvents
 from recsys_lab.tables import AccessStatistics, RankLaw, TableAccess, power_law_access
@@ -84,7 +85,7 @@ class Law:
     def _events(self, users: np.ndarray) -> UserEvents:
         counts = self.counts[users]
         of_event = np.repeat(users, counts)
-        number = np.arange(len(of_event)) - np.repeat(np.cumsum(counts) - counts, counts)
+        number = stretches(np.zeros_like(counts), counts)
         times, ranks = self._times(of_event, number), self._item_ranks(of_event, number)
         counter = _counter(of_event, number)
         half = self._uniform("label", counter) < self.probability(of_event, ranks, times)

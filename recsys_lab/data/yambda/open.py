@@ -17,9 +17,10 @@ from recsys_lab.base.ranges import Count, CountFromZero, Length, OneOf, RowCount
 from recsys_lab.data.cache import cache_folder, digest, prepared
 from recsys_lab.data.columns import read_row_counts, write_row_counts
 from recsys_lab.data.dataset import OpenDataSet
+from recsys_lab.data.measure import counted
 from recsys_lab.data.protocol import Feature, Rows
 from recsys_lab.data.sources import check_root, source_identity
-from recsys_lab.data.synthetic import ranks as ranks_of_scores
+from recsys_lab.data.synthetic import exact_auc
 from recsys_lab.data.yambda.features import READERS, features_of
 from recsys_lab.data.yambda.law import DAYS, Law
 from recsys_lab.data.yambda.parquet import files_of, mapping_of, user_events
@@ -191,16 +192,11 @@ def _measured(train: SampleSplit, rows: Mapping[str, int], fingerprint: str, cac
     numbers = np.unique(np.linspace(0, train.rows - 1, min(MEASURED_SAMPLES, train.rows)).astype(np.int64))
 
     def prepare(folder: Path) -> dict:
-        counts, events = {table: np.zeros(rows[table], np.int64) for table in READERS}, 0
-        tables = [table for table, names in READERS.items() for _ in names]
-        for start in range(0, len(numbers), _BLOCK):
-            read = train.read(numbers[start : start + _BLOCK])
-            events += int(read.lengths[0].sum())
-            for table, ids in zip(tables, np.split(read.ids, np.cumsum(read.lengths.sum(axis=1))[:-1])):
-                own, seen = np.unique(ids, return_counts=True)
-                counts[table][own] += seen
-        write_row_counts(folder, list(counts.values()))
-        return {"mean_history": events / len(numbers)}
+        blocks = (numbers[start : start + _BLOCK] for start in range(0, len(numbers), _BLOCK))
+        counts = counted(train, features_of(rows, 1.0), blocks)
+        write_row_counts(folder, counts)
+        of_items = int(counts[0].sum())  # the history's, and the candidate
+        return {"mean_history": (of_items - len(numbers)) / len(numbers)}
 
     folder, meta = prepared(cache, "yambda_access", [fingerprint], prepare)
     return meta["mean_history"], folder
@@ -222,10 +218,8 @@ def _best_auc(split: SampleSplit, law: Law) -> float | None:
     users = store.users[np.searchsorted(store.first, at, side="right") - 1]
     scores = law.true_probability(users, store.items[at], store.times[at].astype(np.int64))
     labels = store.kinds[at] & 1 > 0
-    positives, negatives = int(labels.sum()), int((~labels).sum())
-    if not positives or not negatives:
-        return None
-    return float((ranks_of_scores(scores)[labels].sum() - positives * (positives + 1) / 2) / (positives * negatives))
+    auc = exact_auc(scores, labels)
+    return None if np.isnan(auc) else auc
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from recsys_lab.data.columns import mapped
+from recsys_lab.data.columns import mapped, stretches
 
 #: Bits of a kind. The first three are what a model sees of an event; a listen is one of `HALF` and `SKIP`.
 HALF, LIKE, SKIP, ORGANIC = 1, 2, 4, 8
@@ -105,8 +105,7 @@ def _of_window(folder: Path, window: int) -> Path:
 
 def _add_samples(folder: Path, block: UserEvents, before: int, min_history: int, windows: dict[int, int]) -> None:
     """Appends the samples of a block to the file of their window."""
-    starts = np.cumsum(block.counts) - block.counts
-    number = np.arange(len(block.times)) - np.repeat(starts, block.counts)
+    number = stretches(np.zeros_like(block.counts), block.counts)
     samples = np.flatnonzero((number >= min_history) & (block.kinds & (HALF | SKIP) > 0))
     of_window = block.times[samples].astype(np.int64) // WINDOW_S
     order = np.argsort(of_window, kind="stable")

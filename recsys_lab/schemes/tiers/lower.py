@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from recsys_lab.plan.context import ID_BYTES, Context, last_of
+from recsys_lab.plan.context import ID_BYTES, Context, behind, last_of
 from recsys_lab.plan.sharding_plan import Placement
 from recsys_lab.plan.steps import HOST_TIER, TIER, Step
 from recsys_lab.schemes.replicated.lower import lower_replicated
@@ -52,8 +52,7 @@ def _in_memory(context: Context, columns: list[int], ahead: list[Step], back: li
     last = last_of([step for step in ahead if step.phase == "forward"], "")
     merge = context.in_memory("tiers.merge", "forward", context.batch * (sorting + adding), last)
     split = context.in_memory("tiers.gradient.split", "backward", context.batch * FP32_BYTES * 2 * part_columns, ("dense.backward",))
-    back = [replace(s, after=tuple(split.name if name == "dense.backward" else name for name in s.after)) for s in back]
-    return [*ahead, merge], [split, *back]
+    return [*ahead, merge], [split, *behind(split, back)]
 
 
 def tier_of(context: Context, tier: str) -> Context:

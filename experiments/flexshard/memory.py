@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from experiments.flexshard.models import access, inputs, paper_options, plan, published, workload
@@ -19,10 +20,10 @@ def memory_of(sharding: ShardingPlan) -> RankMemory:
     return bytes_of_ranks(sharding, workload(MODEL))
 
 
-def saved_gib(tiers: int) -> float:
+def saved_gib(tiers: int, of: Callable[[Sequence[int]], float] = fmean) -> float:
     """Of the mean rank, with the paper's multiplier of 6 for the plan and our executor's bytes for what it takes."""
     row_wise = memory_of(RowWise().plan(inputs(MODEL, access(MODEL))))
-    return (fmean(row_wise.totals) - fmean(memory_of(plan(MODEL, tiers, **paper_options())).totals)) / GIB
+    return (of(row_wise.totals) - of(memory_of(plan(MODEL, tiers, **paper_options())).totals)) / GIB
 
 
 def run(name: str) -> Study:
@@ -37,6 +38,8 @@ def run(name: str) -> Study:
     notes = (
         "The paper measured its GPUs without the caching allocator; this is the memory model of our executor. The law of RM-1 is fitted to "
         "table 5, so how many look-ups are replicated is by construction.",
+        "Ours is the mean rank's. Of the fullest rank, which under row-wise sharding serves hot rows, two tiers save "
+        f"{saved_gib(2, max):.1f} GiB and three {saved_gib(3, max):.1f}.",
         "Look-ups of replicated rows leave the buffers of the ranks that serve others. A replica really takes less than six times its "
         "weights, which the planner allows: so plans that are neutral on paper save memory.",
     )

@@ -1,0 +1,85 @@
+"""Lengths of histories: what is said of batches and of the longest rank is what brute force gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recsys_lab.errors import UserError
+from recsys_lab.tables.lengths import MOST_VALUES, Lengths, expected_most
+
+LAW = Lengths.law(2190, 550, 4086)
+SKEWED = Lengths.of(np.random.default_rng(0).lognormal(3, 1, 20_000).astype(int).clip(1, 300))
+
+
+def quadratic(lengths: np.ndarray) -> np.ndarray:
+    return 1000 * lengths + lengths**2
+
+
+@given(st.floats(0.05, 0.95), st.floats(0.01, 0.9), st.floats(1, 1e5))
+def test_a_law_has_the_mean_and_the_spread_that_it_was_given(share: float, part: float, cap: float) -> None:
+    mean = share * cap
+    spread = part * min(mean, cap - mean) / 2
+    law = Lengths.law(mean, spread, cap)
+    assert law.mean == pytest.approx(mean, rel=0.01)
+    assert law.spread == pytest.approx(spread, rel=0.02)
+    assert 0 <= law.values[0] and law.values[-1] <= cap
+
+
+@given(st.lists(st.integers(0, 5000), min_size=1, max_size=4000))
+@settings(max_examples=30)
+def test_measured_lengths_keep_their_moments(lengths: list[int]) -> None:
+    of = Lengths.of(np.array(lengths))
+    assert len(of.values) <= MOST_VALUES
+    assert of.mean == pytest.approx(np.mean(lengths))
+    assert of.mean_of_squares == pytest.approx(np.mean(np.square(lengths)), rel=1e-3)
+    assert sum(of.shares) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("lengths", [LAW, SKEWED], ids=["law", "skewed"])
+@pytest.mark.parametrize("work", [quadratic, lambda n: n], ids=["work", "tokens"])
+@pytest.mark.parametrize(("samples", "ranks"), [(64, 4), (256, 32), (1024, 8)])
+def test_the_longest_rank_is_that_of_drawn_batches(lengths: Lengths, work, samples: int, ranks: int) -> None:
+    drawn = np.random.default_rng(1).choice(lengths.values, (300, ranks, samples), p=lengths.shares)
+    at = np.arange(300), work(drawn).sum(2).argmax(1)
+    mean, longest = lengths.load(samples), lengths.longest_rank(samples, ranks, work)
+    for what, of_ranks in (("events", drawn.sum(2)), ("squares", (drawn**2).sum(2))):
+        measured = of_ranks[at].mean()
+        assert getattr(longest, what) == pytest.approx(measured, rel=0.015)
+        assert getattr(longest, what) - getattr(mean, what) == pytest.approx(measured - getattr(mean, what), rel=0.15)
+    assert lengths.longest_of(samples) == pytest.approx(drawn.max(2).mean(), rel=0.01)
+
+
+def test_a_single_rank_and_equal_samples_wait_for_nobody() -> None:
+    assert LAW.longest_rank(64, 1, quadratic) == LAW.load(64)
+    assert Lengths.equal(90).longest_rank(64, 8, quadratic) == Lengths.equal(90).load(64)
+    assert Lengths.equal(90).longest_of(64) == 90
+
+
+def test_a_rank_has_no_more_than_the_longest_samples() -> None:
+    two = Lengths.of(np.array([1, 2]))
+    assert two.longest_rank(1, 10_000, lambda n: n).events <= 2
+
+
+def test_samples_in_a_row_vary_more_than_drawn_ones() -> None:
+    in_row = LAW.in_order({1: LAW.spread, 64: LAW.spread / 2})  # 64 of them as 4
+    assert in_row.drawn(64) == pytest.approx(4)
+    assert in_row.drawn(8) == pytest.approx(2)
+    assert in_row.drawn(128) == pytest.approx(8)
+    mean = LAW.load(64).events
+    apart = in_row.longest_rank(64, 4, lambda n: n).events - mean
+    assert apart == pytest.approx(4 * (LAW.longest_rank(64, 4, lambda n: n).events - mean), rel=0.1)
+
+
+@pytest.mark.parametrize(("ranks", "published"), [(2, 0.5642), (4, 1.0294), (10, 1.5388), (100, 2.5076)])
+def test_the_greatest_of_normal_variables(ranks: int, published: float) -> None:
+    """Harter 1961, Biometrika 48, table 1."""
+    assert expected_most(ranks) == pytest.approx(published, abs=2e-4)
+
+
+@pytest.mark.parametrize(("law", "words"), [((5000, 1, 4086), "mean"), ((2000, 4000, 4086), "spread"), ((2000, -1, 4086), "spread")])
+def test_lengths_that_cannot_be_are_refused(law: tuple[float, float, float], words: str) -> None:
+    with pytest.raises(UserError, match=f"no such lengths.*{words}|{words}"):
+        Lengths.law(*law)

@@ -35,6 +35,7 @@ from recsys_lab.data.capped import capped
 from recsys_lab.data.frequencies import with_frequencies
 from recsys_lab.data.in_order import in_stored_order
 from recsys_lab.data.labels import check_labels
+from recsys_lab.data.lengths import with_history
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.data.sliced import sliced
 from recsys_lab.data.values import check_column
@@ -138,6 +139,7 @@ class Experiment:
             raise UserError("rows without labels cannot be judged", where="data.label", given=f"mode={self.mode}", remedy=remedy)
         data = with_frequencies(data_set, self.data.frequencies) if self.data.frequencies is not None else data_set
         data = sliced(data, self.model.column_slices)
+        data = with_history(data)
         data = data if self.data.order == SHUFFLED else in_stored_order(data)
         return data if most_rows is None else capped(data, most_rows)
 

@@ -331,6 +331,7 @@ def workload_of(experiment: Experiment, cost: ModelCost, data: DataSet, batch_si
         dense_features=data.dense_features,
         access=access,
         dedup=experiment.sharder.dedup is True,
+        history=data.history,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from recsys_lab.data.dataset import OpenDataSet, table_names
+from recsys_lab.data.lengths import history_in_order
 from recsys_lab.tables import AccessStatistics
 
 #: Stretches of the train split that are read, evenly spread, and samples of each, unless they have more ids.
@@ -28,7 +29,7 @@ def in_stored_order(dataset: OpenDataSet) -> OpenDataSet:
         name: dataset.access[name].in_order(dict(zip(sizes, of_table.tolist())))
         for name, of_table in zip(table_names(dataset.features), counts)
     }
-    return replace(dataset, access=AccessStatistics(measured))
+    return replace(dataset, access=AccessStatistics(measured), history=history_in_order(dataset))
 
 
 def _sizes(samples: int) -> list[int]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from recsys_lab.tables import AccessStatistics, RankLaw
 from recsys_lab.tables.counted import CountedLaw
+from recsys_lab.tables.lengths import Lengths
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,15 @@ class Split(Protocol):
         ...
 
 
+@runtime_checkable
+class SizedSplit(Split, Protocol):
+    """A split that knows how long its histories are without reading them."""
+
+    def lengths(self, rows: np.ndarray) -> np.ndarray:
+        """int64 [B]: of the rows with these numbers, the ids of the longest feature."""
+        ...
+
+
 class HeldOutItems(Protocol):
     """Users of a split with one held-out item each. User r of [0, rows) is row r of the split, where the split has a row for each user."""
 
@@ -130,6 +140,10 @@ class DataSet(Protocol):
     def splits(self) -> Mapping[str, Split]: ...  # train, validation, and test where there is one
     @property
     def access(self) -> AccessStatistics: ...  # of the train split, one entry a table
+    @property
+    def history(
+        self,
+    ) -> Lengths | None: ...  # how long the samples of the train split are; None: they have no sequences, or it is not known
     @property
     def notes(self) -> tuple[str, ...]: ...  # what the user should know: lines skipped, best reachable AUC, random labels
     @property

@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from recsys_lab.tables.access import TableAccess
+from recsys_lab.tables.lengths import Lengths
 from recsys_lab.tables.spec import READ_BYTES, STORED_BYTES
 
 Size = TypeVar("Size", int, np.ndarray)
@@ -78,6 +79,7 @@ class Workload:
         dense_features: of a sample, beside its ids.
         access: by table, how often each row is looked up; it says what share of the look-ups each shard of a sequence table serves. Where
             a table has none, its rows count as if all were alike.
+        history: how long the histories of samples are; None: there are none, or only their mean is known.
         dedup: equal ids of a rank's batch travel and are looked up once: of sequences, where they travel.
     """
 
@@ -97,6 +99,7 @@ class Workload:
     dense_features: int = 0
     access: Mapping[str, TableAccess] = field(default_factory=dict)
     dedup: bool = False
+    history: Lengths | None = None
 
     def table_state_bytes(self, rows: Size, cols: Size) -> Size:
         """FP32 optimizer state of a shard of `rows` x `cols`, or of each of many."""

@@ -153,7 +153,7 @@ class Lengths:
         return Load(of_rank(values), of_rank(values**2))
 
     def drawn(self, samples: float) -> float:
-        """As how many drawn samples the sum of so many varies. Between the entries of `alike` by powers, above the last as many a sample."""
+        """As how many drawn samples the sum of so many varies. Between entries of `alike` by powers, above the last as many a sample."""
         if not self.alike:
             return samples
         sizes, drawn = (np.asarray(column, float) for column in zip(*self.alike))

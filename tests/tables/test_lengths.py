@@ -25,7 +25,7 @@ def test_a_law_has_the_mean_and_the_spread_that_it_was_given(share: float, part:
     law = Lengths.law(mean, spread, cap)
     assert law.mean == pytest.approx(mean, rel=0.01)
     assert law.spread == pytest.approx(spread, rel=0.02)
-    assert 0 <= law.values[0] and law.values[-1] <= cap
+    assert law.values[0] >= 0 and law.values[-1] <= cap
 
 
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=4000))

@@ -43,6 +43,10 @@ class NextItems:
         """Of `item`, `positive` and `negative` alike."""
         return float(np.minimum(self.inputs.histories.train_lengths[self.users] - 1, self.inputs.max_length).mean())
 
+    def lengths(self, rows: np.ndarray) -> np.ndarray:
+        shorter = self.inputs.histories.train_lengths[self.users[rows % len(self.users)]] - 1
+        return np.minimum(shorter, self.inputs.max_length).astype(np.int64)
+
     def read(self, rows: np.ndarray) -> Rows:
         h = self.inputs.histories
         users = self.users[rows % len(self.users)]
@@ -108,11 +112,18 @@ class Clicks:
         pairs = np.diff(self._first_pair)
         return float(np.minimum(stretches(np.ones_like(pairs), pairs), self.inputs.max_length).mean())
 
-    def read(self, rows: np.ndarray) -> Rows:
-        h = self.inputs.histories
-        pairs, is_negative = rows // 2 % int(self._first_pair[-1]), rows % 2 == 1
+    def lengths(self, rows: np.ndarray) -> np.ndarray:
+        return np.maximum(np.minimum(self._of_pairs(rows)[1], self.inputs.max_length), 1).astype(np.int64)
+
+    def _of_pairs(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """[B] of each: the user, and how many interactions come before."""
+        pairs = rows // 2 % int(self._first_pair[-1])
         users = np.searchsorted(self._first_pair, pairs, side="right") - 1
-        before = pairs - self._first_pair[users] + 1
+        return users, pairs - self._first_pair[users] + 1
+
+    def read(self, rows: np.ndarray) -> Rows:
+        h, is_negative = self.inputs.histories, rows % 2 == 1
+        users, before = self._of_pairs(rows)
         candidates = h.ids[h.first[users] + before].astype(np.int64)
         draws = hashing.bits(hashing.key("negative", self.seed), rows[is_negative])
         candidates[is_negative] = h.unseen_in_train.draw(users[is_negative], draws)

@@ -28,6 +28,7 @@ from recsys_lab.data.yambda.samples import HISTORIES, HistoryRule, SampleSplit, 
 from recsys_lab.data.yambda.store import Store, write
 from recsys_lab.errors import UserError
 from recsys_lab.tables import AccessStatistics, measured_access
+from recsys_lab.tables.lengths import Lengths
 
 SIZES = ("50m", "500m", "5b")
 #: Events that are drawn by law at most: 20 GB would be more than a test is worth.
@@ -35,6 +36,8 @@ MOST_EVENTS = 200_000_000
 #: Samples, evenly spread over train, whose look-ups are counted; and that the best AUC is computed on.
 MEASURED_SAMPLES, JUDGED_SAMPLES = 20_000, 200_000
 _BLOCK = 1024
+#: Of what is kept of the measured samples.
+LAYOUT = 2
 
 Size = Annotated[str, OneOf(SIZES)]
 HistoryKind = Annotated[str, OneOf(HISTORIES)]
@@ -165,14 +168,14 @@ def _opened(
         remedy = "a smaller data.min_history, or more users"
         raise UserError(f"the {empty[0]} split is empty", where="data", given=f"{meta['samples']:,} samples in all", remedy=remedy)
     fingerprint = digest([identity, asdict(rule), *cut])
-    mean, folder = _measured(splits["train"], rows, fingerprint, cache)
-    features = features_of(rows, mean)
+    history, folder = _measured(splits["train"], rows, fingerprint, cache)
+    features = features_of(rows, history.mean)
     samples = min(MEASURED_SAMPLES, splits["train"].rows)
     counts = read_row_counts(folder, [rows[table] for table in READERS])
     detail = f"{samples:,} samples of train, evenly spread"
     best = _best_aucs(splits, law, fingerprint, cache) if law else {}
     said = [f"best reachable AUC on {name}: {auc:.4f}" for name, auc in best.items() if name != "train"]
-    read = f"{meta['events']:,} events of {meta['users']:,} users; {meta['samples']:,} samples, histories of {mean:,.0f} events on average"
+    read = f"{meta['events']:,} events of {meta['users']:,} users; {meta['samples']:,} samples, histories of {history}"
     return OpenDataSet(
         features,
         0,
@@ -184,22 +187,23 @@ def _opened(
         row_counts=lambda: read_row_counts(folder, [rows[table] for table in READERS]),
         columns=Windows(splits),
         own_rows=identity,
+        history=history,
     )
 
 
-def _measured(train: SampleSplit, rows: Mapping[str, int], fingerprint: str, cache: Path) -> tuple[float, Path]:
-    """The mean length of a history, and the folder of how often each row is looked up, of samples that are evenly spread over train."""
+def _measured(train: SampleSplit, rows: Mapping[str, int], fingerprint: str, cache: Path) -> tuple[Lengths, Path]:
+    """The lengths of histories, and the folder of how often each row is looked up, of samples that are evenly spread over train."""
     numbers = np.unique(np.linspace(0, train.rows - 1, min(MEASURED_SAMPLES, train.rows)).astype(np.int64))
 
     def prepare(folder: Path) -> dict:
         blocks = (numbers[start : start + _BLOCK] for start in range(0, len(numbers), _BLOCK))
         counts = counted(train, features_of(rows, 1.0), blocks)
         write_row_counts(folder, counts)
-        of_items = int(counts[0].sum())  # the history's, and the candidate
-        return {"mean_history": (of_items - len(numbers)) / len(numbers)}
+        measured = Lengths.of(train.lengths(numbers))
+        return {"lengths": measured.values, "shares": measured.shares}
 
-    folder, meta = prepared(cache, "yambda_access", [fingerprint], prepare)
-    return meta["mean_history"], folder
+    folder, meta = prepared(cache, "yambda_access", [fingerprint, LAYOUT], prepare)
+    return Lengths(tuple(meta["lengths"]), tuple(meta["shares"]), float(train.rule.max_history)), folder
 
 
 def _best_aucs(splits: Mapping[str, SampleSplit], law: Law, fingerprint: str, cache: Path) -> dict[str, float]:
@@ -243,18 +247,17 @@ def _by_formula(law: Law, rule: HistoryRule, min_history: int, held_out: int, id
     lengths, weights = law.history_lengths(min_history, rule.max_history, rule.scan)
     if not weights.sum():
         raise UserError("no user has so many events", where="data.min_history", given=min_history, allowed="below data.most_events")
-    mean = float(np.average(lengths, weights=weights))
-    spread = float(np.average((lengths - mean) ** 2, weights=weights) ** 0.5)
+    history = Lengths.of(lengths, weights, float(rule.max_history), "formula")
     samples = int(np.maximum(law.counts - min_history, 0).sum())
     splits = {"train": max(1, DAYS - 2 * held_out), "validation": held_out, "test": held_out}
-    lengths_note = f"histories of {mean:,.0f} events on average, standard deviation {spread:,.0f}"
-    note = f"by law: {law.users:,} users, about {samples:,} samples, {lengths_note}"
+    note = f"by law: {law.users:,} users, about {samples:,} samples, histories of {history}"
     return OpenDataSet(
-        features_of(law.rows, mean),
+        features_of(law.rows, history.mean),
         0,
         {name: TooLargeSplit(max(1, int(samples * days / DAYS))) for name, days in splits.items()},
-        law.access(mean),
+        law.access(history.mean),
         digest(["yambda_law", identity, asdict(rule)]),
         (note,),
         hottest_by_law=lambda table, count: np.arange(min(count, law.rows[table]), dtype=np.int64),
+        history=history,
     )

@@ -36,6 +36,19 @@ class HistoryRule:
             return np.empty(0, np.int64)
         return np.sort(np.concatenate([np.flatnonzero(kinds & bit)[-most:] for bit in (HALF, LIKE, SKIP)]))
 
+    def lengths(self, kinds: np.ndarray, ends: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        """int64 [n]: how many `cut` gives of the events from each of `starts` to each of `ends`, all of one user."""
+        begin = int(starts.min())
+        own = kinds[begin : int(ends.max())]
+
+        def count(bit: int, most: int) -> np.ndarray:
+            before = np.concatenate([[0], np.cumsum(own & bit > 0)])
+            return np.minimum(before[ends - begin] - before[starts - begin], most)
+
+        if self.kind == "last_n":
+            return count(SEEN, self.max_history)
+        return np.sum([count(bit, self.max_history // 3) for bit in (HALF, LIKE, SKIP)], axis=0)
+
 
 @dataclass(frozen=True)
 class SampleSplit:
@@ -66,6 +79,20 @@ class SampleSplit:
         labels = (store.kinds[at] & HALF).astype(np.float32)
         actions = store.kinds[events] & np.uint8(SEEN)
         return Rows(labels, None, np.stack([own for own, _ in columns]).astype(np.int32), ids, RowEvents(times, actions, asked))
+
+    def lengths(self, rows: np.ndarray) -> np.ndarray:
+        """int64 [B]: of histories, one user's at once."""
+        store = self.store
+        at = store.samples[rows + self.begin]
+        users = np.searchsorted(store.first, at, side="right") - 1
+        order = np.argsort(users, kind="stable")
+        starts = np.flatnonzero(np.diff(users[order], prepend=-1))
+        lengths = np.empty(len(rows), np.int64)
+        for own in np.split(order, starts[1:]):
+            if len(own):
+                first = int(store.first[users[own[0]]])
+                lengths[own] = self.rule.lengths(store.kinds, at[own], np.maximum(at[own] - self.rule.scan, first))
+        return lengths
 
     def _history(self, event: int, first: int) -> np.ndarray:
         """int64 [n]: positions of the events before `event` of the user whose events begin at `first`."""

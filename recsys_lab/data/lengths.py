@@ -1,0 +1,54 @@
+"""How long the histories of a data set's samples are: measured on its train split, drawn or in the order in which they are stored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from recsys_lab.data.dataset import OpenDataSet
+from recsys_lab.data.protocol import SizedSplit, Split
+from recsys_lab.tables.lengths import Lengths
+
+#: Samples that are measured, evenly spread, unless they have more ids than this.
+SAMPLES, IDS = 4096, 1 << 22
+#: Stretches of samples in a row, evenly spread, and samples of each.
+STRETCHES, IN_ROW = 16, 8192
+
+
+def lengths_of(split: Split, rows: np.ndarray) -> np.ndarray:
+    """int64 [B]: of the rows with these numbers, the ids of the longest feature. They are read where the split does not know them."""
+    return split.lengths(rows) if isinstance(split, SizedSplit) else split.read(rows).lengths.max(axis=0).astype(np.int64)
+
+
+def with_history(dataset: OpenDataSet) -> OpenDataSet:
+    """`dataset` with the lengths of its histories, measured where it does not have them. Itself where no feature is a sequence."""
+    train = dataset.splits.get("train")
+    if dataset.history is not None or train is None or not train.rows or all(f.pooling != "none" for f in dataset.features):
+        return dataset
+    rows = np.unique(np.linspace(0, train.rows - 1, min(train.rows, _affordable(dataset, SAMPLES))).astype(np.int64))
+    return replace(dataset, history=Lengths.of(lengths_of(train, rows)))
+
+
+def history_in_order(dataset: OpenDataSet) -> Lengths | None:
+    """The lengths of samples in the order in which they are stored: those of one user are alike. None where there are no histories."""
+    if dataset.history is None:
+        return None
+    train = dataset.splits["train"]
+    count = min(train.rows, IN_ROW if isinstance(train, SizedSplit) else _affordable(dataset, IN_ROW))
+    starts = np.unique(np.linspace(0, train.rows - count, STRETCHES).astype(np.int64))
+    in_row = np.stack([lengths_of(train, np.arange(start, start + count)) for start in starts]).astype(float)
+    sizes = [1 << power for power in range(max(count // 4, 1).bit_length())]  # of each, four or more in a stretch
+    return dataset.history.in_order({size: _spread(in_row, size) for size in sizes if count // size > 1})
+
+
+def _spread(in_row: np.ndarray, size: int) -> float:
+    """The standard deviation of the mean of so many samples in a row, among those of a stretch. `in_row` [stretches, samples]."""
+    parts = in_row.shape[1] // size
+    means = in_row[:, : parts * size].reshape(len(in_row), parts, size).mean(axis=2)
+    return float(means.var(axis=1, ddof=1).mean() ** 0.5)
+
+
+def _affordable(dataset: OpenDataSet, samples: int) -> int:
+    """So many samples, or fewer that have `IDS` ids."""
+    return max(2, min(samples, int(IDS / max(sum(feature.mean_length for feature in dataset.features), 1))))

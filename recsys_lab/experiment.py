@@ -46,6 +46,7 @@ from recsys_lab.plan import ShardingPlan
 from recsys_lab.precision import Precision
 from recsys_lab.simulate import Profile
 from recsys_lab.tables import Table
+from recsys_lab.tables.lengths import TOKENS, Work
 
 if TYPE_CHECKING:
     import numpy as np
@@ -124,6 +125,11 @@ class Experiment:
         here = self.cluster.name == LOCAL or self.choices.get("launcher") == EMULATED
         return self.batch_size_here if here else self.simulate.batch_size
 
+    @property
+    def dealt_by(self) -> Work | None:
+        """What is even over ranks in a step of training; None: samples come as they are."""
+        return {"none": None, "tokens": TOKENS, "work": self.model.work}[self.data.balance]
+
     def train_steps(self, data: DataSet) -> int:
         """Of a training that runs to its end."""
         steps = -(-data.splits["train"].rows // self.data.batch_size) * self.trainer.epochs
@@ -162,6 +168,8 @@ class Experiment:
         if self.trains and self.data.batch_size * look_ups > MOST_IDS:
             given = f"{self.data.batch_size:,} samples of {look_ups:,.0f} ids"
             raise UserError("a step has too many ids", where="data.batch_size", given=given, allowed=f"{MOST_IDS:,} ids a step")
+        if self.data.balance != "none" and data.history is None:
+            raise UserError("samples without histories are alike", where="data.balance", given=self.data.balance, allowed="none")
         if self.judges_clicks(data):
             check_labels(data)
         for key, column in self.evaluate.named if self.judges else ():

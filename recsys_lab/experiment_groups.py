@@ -37,6 +37,7 @@ class DataChoice:
     prefetch_batches: int
     frequencies: str | None
     order: str = SHUFFLED
+    balance: str = "none"
     histories: tuple[Feature, ...] | None = None
 
     @staticmethod

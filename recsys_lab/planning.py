@@ -332,6 +332,8 @@ def workload_of(experiment: Experiment, cost: ModelCost, data: DataSet, batch_si
         access=access,
         dedup=experiment.sharder.dedup is True,
         history=data.history,
+        work=experiment.model.work,
+        dealt_by=experiment.dealt_by,
     )
 
 

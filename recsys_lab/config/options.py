@@ -188,12 +188,16 @@ class StudyCommon:
 
 @dataclass(frozen=True)
 class DataCommon:
-    """The keys that every data choice has. `order`: of training's samples; stored: as the data have them, user after user in histories."""
+    """The keys that every data choice has. `order`: of training's samples; stored: as the data have them, user after user in histories.
+
+    `balance`: of a step's samples over ranks. none: as they come; tokens, work: each rank has as many, and as many events or FLOPs.
+    """
 
     batch_size: Count  # samples a step over all ranks that train here
     prefetch_batches: Annotated[int, Strict(), Interval(ge=1, le=1024)]
     frequencies: str | None  # a file of row frequencies to plan with; null: those of the train split
     order: Literal["shuffled", "stored"] = "shuffled"
+    balance: Literal["none", "tokens", "work"] = "none"
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.protocol import SizedSplit, Split
 from recsys_lab.tables.lengths import Lengths
 
-#: Samples that are measured, evenly spread, unless they have more ids than this.
-SAMPLES, IDS = 4096, 1 << 22
+#: Samples that are measured, evenly spread: where lengths are known, and where they are read, unless those have more ids than this.
+SIZED, READ, IDS = 1 << 16, 4096, 1 << 22
 #: Stretches of samples in a row, evenly spread, and samples of each.
 STRETCHES, IN_ROW = 16, 8192
 
@@ -26,7 +26,8 @@ def with_history(dataset: OpenDataSet) -> OpenDataSet:
     train = dataset.splits.get("train")
     if dataset.history is not None or train is None or not train.rows or all(f.pooling != "none" for f in dataset.features):
         return dataset
-    rows = np.unique(np.linspace(0, train.rows - 1, min(train.rows, _affordable(dataset, SAMPLES))).astype(np.int64))
+    most = SIZED if isinstance(train, SizedSplit) else _affordable(dataset, READ)
+    rows = np.unique(np.linspace(0, train.rows - 1, min(train.rows, most)).astype(np.int64))
     return replace(dataset, history=Lengths.of(lengths_of(train, rows)))
 
 

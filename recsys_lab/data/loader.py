@@ -14,8 +14,11 @@ from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
 from recsys_lab.base.id_range import check_ids
 from recsys_lab.data.batch import Batch, Events
+from recsys_lab.data.lengths import lengths_of
 from recsys_lab.data.order import FileOrder, ShuffledOrder
 from recsys_lab.data.protocol import DataSet, RowEvents, Rows, Split
+from recsys_lab.tables.balance import dealt
+from recsys_lab.tables.lengths import Work
 
 STOP_POLL_S = 0.1
 #: Positions whose rows are asked for at once: an order is some hundred operations on arrays, however short.
@@ -66,7 +69,8 @@ class RankLoader:
     A batch owns its memory: it stays valid as long as it is kept. The loader reuses no buffer, as no consumer could know until when one is
     valid. Pinned memory (`pin_memory`) is reused by torch's pinning allocator, which waits for the copies that read it. Every rank yields
     `len(self)` batches an epoch, each of B = ceil(batch_size / world_size) rows with padding. The epoch's order depends on seed and epoch
-    only, not on world_size or batch_size. `readers` threads take turns at the batches, which they do not change.
+    only, not on world_size or batch_size. With `dealt_by` a batch's samples go to ranks so that this is even. Else a rank has those that
+    follow one another. `readers` threads take turns at the batches, which they do not change.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class RankLoader:
         prefetch_batches: int,
         pin_memory: bool,
         readers: int = 1,
+        dealt_by: Work | None = None,
     ):
         assert 0 <= rank < world_size and batch_size > 0 and prefetch_batches >= 0 and readers > 0
         self.split = dataset_split
@@ -90,6 +95,7 @@ class RankLoader:
         self.batch_size, self.rank, self.world_size = batch_size, rank, world_size
         self.seed, self.shuffle = seed, shuffle
         self.prefetch_batches, self.pin_memory = prefetch_batches, pin_memory
+        self.dealt_by = dealt_by
         self.readers = max(1, min(readers, prefetch_batches))
         self.rows_per_rank = -(-batch_size // world_size)
         self.wait_s = 0.0  # the consumer's waiting for data, so far
@@ -132,6 +138,8 @@ class RankLoader:
 
     def _rows_of(self, order: ShuffledOrder | FileOrder, batch: int) -> np.ndarray:
         """int64: the rows of this rank's part of global batch number `batch`. Those of the next few batches are kept."""
+        if self.dealt_by is not None:
+            return self._dealt(order, batch, self.dealt_by)
         count = max(1, POSITIONS_AT_ONCE // self.rows_per_rank)
         if count == 1:
             return order.at(self.positions(batch))
@@ -145,6 +153,12 @@ class RankLoader:
             rows_of_batch = rows.pop(batch)
             self._rows_ahead = order, rows
         return rows_of_batch
+
+    def _dealt(self, order: ShuffledOrder | FileOrder, batch: int, by: Work) -> np.ndarray:
+        """The same where all ranks' samples are dealt out: in the order in which they come."""
+        begin = batch * self.batch_size
+        rows = order.at(np.arange(begin, min(begin + self.batch_size, self.split.rows), dtype=np.int64))
+        return rows[dealt(by(lengths_of(self.split, rows).astype(float)), self.world_size) == self.rank]
 
     def positions(self, batch: int, rank: int | None = None) -> np.ndarray:
         """int64: the positions of the epoch that are a rank's part of global batch number `batch`. In file order they are its rows.

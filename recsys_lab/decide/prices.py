@@ -28,6 +28,7 @@ PHASES = {
     "exposed_embedding_comm": "exchange",
     "exposed_dense_sync": "all-reduce",
     "exposed_store": "rows from host memory or disk",
+    "wait_for_longest_rank": "the longest rank",
     "host_launch": "host",
 }
 #: What a step of compute is, in words.

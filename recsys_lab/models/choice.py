@@ -16,6 +16,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.models.options import ModelKind, ModelOptions, Towers
 from recsys_lab.plan.workload import DenseLayer, ModelCost, TowerWork
 from recsys_lab.tables import LawOptions, RankLaw, Table
+from recsys_lab.tables.lengths import TOKENS, Work
 from recsys_lab.tables.table_file import dims_of_tables, read_table_file
 
 if TYPE_CHECKING:
@@ -96,6 +97,11 @@ class ModelChoice:
             remedy = "choose a model that has rows, such as neo_a, or give model.rows"
             raise UserError("the model fixes no rows", where="simulate.full_rows_hosts", given=f"{share:g} of them", remedy=remedy)
         return replace(self, rows=[max(round(rows * share), 1) for rows in self.rows])
+
+    @property
+    def work(self) -> Work:
+        """Of a sample by the length of its history (`ModelOptions.work`). Of a user's own model each event is as much."""
+        return self.kind(**self.keys).work if issubclass(self.kind, ModelOptions) else TOKENS
 
     def features(self) -> tuple[Feature, ...] | None:
         """Those of a model that fixes its tables (MLPerf's, the CPU paper's, FlexShard's); None where the data decide."""

@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
+from recsys_lab.tables.lengths import TOKENS, Work
+
 if TYPE_CHECKING:
     from recsys_lab.models.click_model import ClickModel, ModelInputs
 
+#: FLOPs of attention for each pair of rows and each column of queries and values: two products forward, five backward, half of them causal.
+ATTENTION = 7
 Towers: TypeAlias = tuple[tuple[str, ...], ...]  # groups of feature names, one a tower
 
 
@@ -40,6 +44,11 @@ class ModelKind:
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions(ModelKind):
     """A model's options. Its fields are the keys of its YAML; their annotations are the schema."""
+
+    @property
+    def work(self) -> Work:
+        """FLOPs of a sample, forward and backward, by the length of its history. Without attention every event costs as much: one."""
+        return TOKENS
 
     def build(self, inputs: ModelInputs) -> ClickModel:
         """The network, unsharded. Imports torch. Raises UserError where sizes do not fit."""

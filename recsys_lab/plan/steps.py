@@ -16,7 +16,9 @@ import numpy as np
 COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce", "broadcast", "scatter", "gather")
 #: Rows of tables with a store: brought from the host's memory or a disk, and taken back there.
 MOVES = FETCH, WRITE_BACK = "fetch", "write_back"
-KINDS = ("lookup", "update", "dense", "host_to_device", *MOVES, *COLLECTIVES)
+#: Nothing, until another rank has done as much (simulate/longest.py).
+WAIT = "wait"
+KINDS = ("lookup", "update", "dense", "host_to_device", WAIT, *MOVES, *COLLECTIVES)
 PHASES = ("input", "forward", "backward", "optimizer")
 #: The roles: what a step is of, which decides how it is scheduled and priced. First, how many ids go where; these travel before all ids.
 SIZES = "sizes"
@@ -63,6 +65,7 @@ class Step:
         part: which part, of a step that the simulator has cut in two.
         store: the kind of store of a fetch or a write_back (`plan.store.STORES`).
         kernels: that a device runs for it (lookup, update): one for all tables of a data type and a pooling, whatever their widths.
+        wait_ms: how long a wait is.
     """
 
     name: str
@@ -86,6 +89,7 @@ class Step:
     part: str = ""
     store: str = ""
     kernels: int = 1
+    wait_ms: float = 0.0
 
     @property
     def is_collective(self) -> bool:

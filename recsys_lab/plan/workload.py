@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from recsys_lab.tables.access import TableAccess
-from recsys_lab.tables.lengths import Lengths
+from recsys_lab.tables.lengths import TOKENS, Lengths, Work
 from recsys_lab.tables.spec import READ_BYTES, STORED_BYTES
 
 Size = TypeVar("Size", int, np.ndarray)
@@ -80,6 +80,8 @@ class Workload:
         access: by table, how often each row is looked up; it says what share of the look-ups each shard of a sequence table serves. Where
             a table has none, its rows count as if all were alike.
         history: how long the histories of samples are; None: there are none, or only their mean is known.
+        work: FLOPs of a sample by the length of its history, or what is in proportion to them.
+        dealt_by: what is even over ranks, as all ranks' samples are dealt out so; None: samples come as they are.
         dedup: equal ids of a rank's batch travel and are looked up once: of sequences, where they travel.
     """
 
@@ -100,6 +102,8 @@ class Workload:
     access: Mapping[str, TableAccess] = field(default_factory=dict)
     dedup: bool = False
     history: Lengths | None = None
+    work: Work = TOKENS
+    dealt_by: Work | None = None
 
     def table_state_bytes(self, rows: Size, cols: Size) -> Size:
         """FP32 optimizer state of a shard of `rows` x `cols`, or of each of many."""

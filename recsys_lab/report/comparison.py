@@ -29,6 +29,7 @@ FIGURES: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
     ("simulated exposed exchange ms", "simulated.phases_ms.exposed_embedding_comm", "{:,.3f}".format, "ratio"),
     ("simulated exposed dense sync ms", "simulated.phases_ms.exposed_dense_sync", "{:,.3f}".format, "ratio"),
     ("simulated exposed store ms", "simulated.phases_ms.exposed_store", "{:,.3f}".format, "ratio"),
+    ("simulated wait for longest rank ms", "simulated.phases_ms.wait_for_longest_rank", "{:,.3f}".format, "ratio"),
     ("simulated host launch ms", "simulated.phases_ms.host_launch", "{:,.3f}".format, "ratio"),
     ("simulated input copy ms", "simulated.phases_ms.input_copy", "{:,.3f}".format, "ratio"),
     ("simulated other ms", "simulated.phases_ms.other", "{:,.3f}".format, "ratio"),

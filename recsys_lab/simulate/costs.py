@@ -12,7 +12,7 @@ import numpy as np
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.errors import UserError
-from recsys_lab.plan.steps import DENSE, HOST_TIER, MOVES, TIER, Step
+from recsys_lab.plan.steps import DENSE, HOST_TIER, MOVES, TIER, WAIT, Step
 from recsys_lab.plan.workload import DenseLayer, Workload
 from recsys_lab.simulate.collectives import Cost, exchange_cost, groups_cost
 from recsys_lab.simulate.profile import Profile
@@ -43,6 +43,8 @@ def of_profile(cluster: Cluster, profile: Profile) -> Cluster:
 
 def device_step_ms(step: Step, cluster: Cluster, profile: Profile, workload: Workload | None) -> np.ndarray:
     """Of whatever a rank does alone."""
+    if step.kind == WAIT:
+        return np.array([step.wait_ms])
     if step.kind in MOVES:
         return moved_ms(step, cluster, profile)
     return copy_ms(step, cluster, profile) if step.kind == "host_to_device" else compute_step_ms(step, cluster, profile, workload)

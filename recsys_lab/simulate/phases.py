@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from recsys_lab.plan.steps import DENSE_SYNC, MODULE_SYNC, MOVES
+from recsys_lab.plan.steps import DENSE_SYNC, MODULE_SYNC, MOVES, WAIT
 from recsys_lab.simulate.placed import BACKGROUND, Event, Launch
 
 SYNCS = (DENSE_SYNC, MODULE_SYNC)
 COMPUTE, EMBEDDING_COMM, EXPOSED_SYNC = "compute", "exposed_embedding_comm", "exposed_dense_sync"
 EXPOSED_STORE = "exposed_store"
+LONGEST = "wait_for_longest_rank"
 HOST, COPY, OTHER = "host_launch", "input_copy", "other"
 #: What counts first where several run.
-PHASES = (COMPUTE, EMBEDDING_COMM, EXPOSED_SYNC, EXPOSED_STORE, COPY)
+PHASES = (COMPUTE, EMBEDDING_COMM, EXPOSED_SYNC, EXPOSED_STORE, COPY, LONGEST)
 
 
 def phase_of(event: Event) -> str:
     if event.step.kind == "host_to_device":
         return COPY
+    if event.step.kind == WAIT:
+        return LONGEST
     if event.step.kind in MOVES:
         return EXPOSED_STORE
     if not event.step.is_collective:
@@ -28,16 +31,19 @@ def phase_of(event: Event) -> str:
 def exposed_phases(events: Iterable[Event], host_ms: float = 0.0) -> dict[str, float]:
     """Milliseconds by what the iteration waits for.
 
-    Compute comes first, then communication that nothing hides. Then come rows of tables with a store (which no other iteration has), then
-    the input's copy. Kernels that read such rows where they are compute nothing.
+    Compute comes first, then communication that nothing hides. Then come rows of tables with a store (which no other iteration has), the
+    input's copy, and the wait for the rank with the longest histories, where these differ. Kernels that read rows where they are compute
+    nothing.
 
     Where nothing runs, the host issues what comes next, or others are late for an exchange that comes next. That time counts as the
     exchange's. Before the first step it is the host's. `host_ms`: until when a GPU's host issues, which may be behind all events.
     Background traffic is waited for when nothing else begins before it is done. Beside pauses of the host it does not take the time.
     """
     events = [event for event in events if not event.elsewhere]
-    stored = [EXPOSED_STORE] if any(event.step.kind in MOVES for event in events) else []
-    phases = dict.fromkeys((*PHASES[:3], *stored, HOST, COPY, OTHER), 0.0)
+    kinds = {event.step.kind for event in events}
+    stored = [EXPOSED_STORE] if not kinds.isdisjoint(MOVES) else []
+    uneven = [LONGEST] if WAIT in kinds else []
+    phases = dict.fromkeys((*PHASES[:3], *stored, *uneven, HOST, COPY, OTHER), 0.0)
     for what, _, ms in _waits(events, host_ms):
         phases[what if isinstance(what, str) else phase_of(what)] += ms
     return phases

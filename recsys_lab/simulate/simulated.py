@@ -11,6 +11,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan, Steps, Workload
 from recsys_lab.plan.memory import RankMemory, bytes_of_ranks, missing_bytes
 from recsys_lab.plan.store_facts import Files
+from recsys_lab.simulate.longest import with_wait
 from recsys_lab.simulate.memory import MemoryAt, added_memory_bytes, memory_over_time
 from recsys_lab.simulate.page_cache import beside_page_cache
 from recsys_lab.simulate.phases import exposed_phases
@@ -223,6 +224,7 @@ def _placed(
     steps: Steps, cluster: Cluster, profile: Profile, plan: ShardingPlan, workload: Workload, files: Files | None, memory: RankMemory
 ) -> Schedule:
     in_files = beside_page_cache(with_bookkeeping(steps, cluster, profile), cluster, profile, plan, memory, files)
+    in_files = with_wait(in_files, cluster, profile, workload)
     return place(in_files, cluster, profile, workload)
 
 

@@ -22,7 +22,7 @@ from dataclasses import replace
 import numpy as np
 
 from recsys_lab.cluster import Cluster
-from recsys_lab.plan.steps import DENSE_SYNC, HOST_TIER, MODULE_SYNC, Step, Steps
+from recsys_lab.plan.steps import DENSE_SYNC, HOST_TIER, MODULE_SYNC, WAIT, Step, Steps
 from recsys_lab.plan.workload import Workload
 from recsys_lab.simulate.background import First, at_rest_ms, fitted_in_ms
 from recsys_lab.simulate.collectives import Cost
@@ -233,7 +233,7 @@ def _first_bucket_ms(step: Step, ms: float, placed: dict[str, Placed], profile: 
 
     It begins not before the backward has filled the first, and so that the last follows its end.
     """
-    whole = [p for p in placed.values() if is_dense_work(p.step) and p.step.phase == "backward"]
+    whole = [p for p in placed.values() if (is_dense_work(p.step) or p.step.kind == WAIT) and p.step.phase == "backward"]
     start, end = whole[0].start, whole[-1].end
     buckets = max(math.ceil(step.max_bytes / (profile.dense_bucket_mib * MIB)), 1)
     return np.maximum(start + (end - start) / buckets, end + ms / buckets - ms)

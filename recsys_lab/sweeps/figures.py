@@ -79,6 +79,7 @@ FIGURES = (
     Figure("simulated_exchange_ms", "simulated.phases_ms.exposed_embedding_comm", 3, "ratio"),
     Figure("simulated_sync_ms", "simulated.phases_ms.exposed_dense_sync", 3, "ratio"),
     Figure("simulated_store_ms", "simulated.phases_ms.exposed_store", 3, "ratio"),
+    Figure("simulated_longest_ms", "simulated.phases_ms.wait_for_longest_rank", 3, "ratio"),
     Figure("simulated_host_ms", "simulated.phases_ms.host_launch", 3, "ratio"),
     Figure("simulated_copy_ms", "simulated.phases_ms.input_copy", 3, "ratio"),
     Figure("simulated_other_ms", "simulated.phases_ms.other", 3, "ratio"),

@@ -7,27 +7,58 @@ Sums are taken as normal, with the skewness of the samples (Cornish and Fisher 1
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
 
 from recsys_lab.errors import UserError
+from recsys_lab.tables.balance import dealt
 
 #: Different lengths that are kept apart. More are put together with their neighbours.
 MOST_VALUES = 1024
 #: Where a law is cut into values: evenly, and ever finer towards the longest.
 _EDGES = np.concatenate([np.linspace(0, 1, 193)[:-1], 1 - (1 / 192) * 2.0 ** -np.arange(1, 17), [1.0]])
-#: FLOPs, or another measure of work, of samples by their length: float64 [n] -> float64 [n].
-Work = Callable[[np.ndarray], np.ndarray]
+#: Batches of all ranks that are drawn to see what dealing leaves, and how many samples they have at most.
+_BATCHES, _MOST_DRAWN = 16, 1 << 17
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a sample costs by its length n, in FLOPs or whatever else: fixed + event n + square n^2."""
+
+    fixed: float = 0.0
+    event: float = 1.0
+    square: float = 0.0
+
+    def __call__(self, lengths: np.ndarray) -> np.ndarray:
+        """float64 [n] -> float64 [n]."""
+        return self.fixed + self.event * lengths + self.square * lengths**2
+
+    @staticmethod
+    def of(flops: Callable[[float], float]) -> Work:
+        """The one that `flops` follows."""
+        fixed, middle, far = (flops(length) for length in (0.0, 1024.0, 2048.0))
+        square = (far - 2 * middle + fixed) / (2 * 1024**2)
+        return Work(fixed, (middle - fixed) / 1024 - 1024 * square, square)
+
+
+#: Every event of a history costs as much.
+TOKENS = Work()
 
 
 @dataclass(frozen=True)
 class Load:
-    """Of a rank's batch: `events` of its histories, and the sum of the `squares` of their lengths."""
+    """Of a rank's batch: `events` of its histories, the sum of the `squares` of their lengths, and its `work`."""
 
     events: float
     squares: float
+    work: float
+
+    def over(self, other: Load) -> Load:
+        """Each figure as a multiple of the other's."""
+        pairs = zip(astuple(self), astuple(other))
+        return Load(*(own / least if least else 1.0 for own, least in pairs))
 
 
 @dataclass(frozen=True)
@@ -103,6 +134,12 @@ class Lengths:
         moved = mean + (np.asarray(self.values) - self.mean) * spread / self.spread
         return replace(self, values=tuple(np.clip(moved, 0, self.cap).tolist()))
 
+    def moved(self, ratio: Load) -> Lengths:
+        """With so many times the mean and the mean of squares: what a rank has beside the others'."""
+        mean, squares = self.mean * ratio.events, self.mean_of_squares * ratio.squares
+        stretched = (max(squares - mean**2, 0.0) ** 0.5) / self.spread if self.spread else 1.0
+        return replace(self, values=tuple((mean + (np.asarray(self.values) - self.mean) * stretched).tolist()))
+
     @cached_property
     def mean(self) -> float:
         return float(np.dot(self.values, self.shares))
@@ -121,27 +158,31 @@ class Lengths:
         below = np.cumsum(self.shares) ** max(self.drawn(samples), 1.0)
         return float(np.dot(self.values, np.diff(below, prepend=0.0) / below[-1]))
 
-    def load(self, samples: int) -> Load:
+    def load(self, samples: int, work: Work = TOKENS) -> Load:
         """Of a rank's batch on average."""
-        return Load(samples * self.mean, samples * self.mean_of_squares)
+        of_work = work.fixed + work.event * self.mean + work.square * self.mean_of_squares
+        return Load(samples * self.mean, samples * self.mean_of_squares, samples * of_work)
 
-    def longest_rank(self, samples: int, ranks: int, work: Work) -> Load:
+    def longest_rank(self, samples: int, ranks: int, work: Work = TOKENS, dealt_by: Work | None = None) -> Load:
         """Of the rank with most work, on average.
 
         Args:
             samples: of each rank's batch.
             ranks: whose batches are drawn alike.
             work: by which ranks are compared.
+            dealt_by: all ranks' samples are dealt out so that this is even (balance.py); None: as they come.
 
         Returns:
             What that rank has. One rank has the mean.
         """
+        if dealt_by is not None:
+            return _longest_dealt(self, samples, ranks, work, dealt_by)
         values, shares = np.asarray(self.values), np.asarray(self.shares)
         of_values = work(values)
         above = of_values - of_values @ shares
         spread, drawn = float((above**2 @ shares) ** 0.5), self.drawn(samples)
         if ranks == 1 or spread <= 1e-12 * float(np.abs(of_values).max()):
-            return self.load(samples)
+            return self.load(samples, work)
         skew = float(above**3 @ shares) / spread**3
         most = min(expected_most(ranks, skew / drawn**0.5) / drawn**0.5 * spread, float(above.max()))
 
@@ -150,7 +191,7 @@ class Lengths:
             middle = float(moment @ shares)
             return samples * (middle + float((moment - middle) * above @ shares) / spread**2 * most)
 
-        return Load(of_rank(values), of_rank(values**2))
+        return Load(of_rank(values), of_rank(values**2), of_rank(of_values))
 
     def drawn(self, samples: float) -> float:
         """As how many drawn samples the sum of so many varies. Between entries of `alike` by powers, above the last as many a sample."""
@@ -167,6 +208,18 @@ class Lengths:
     def __str__(self) -> str:
         cap = "" if self.cap is None else f", at most {self.cap:,.0f}"
         return f"{self.mean:,.0f} events on average, standard deviation {self.spread:,.0f}{cap} ({self.origin})"
+
+
+@lru_cache(maxsize=256)
+def _longest_dealt(lengths: Lengths, samples: int, ranks: int, work: Work, dealt_by: Work) -> Load:
+    """Of batches that are drawn and dealt out, always the same ones."""
+    draw, loads = np.random.default_rng(0), []
+    for _ in range(max(1, min(_BATCHES, _MOST_DRAWN // (samples * ranks)))):
+        drawn = draw.choice(lengths.values, samples * ranks, p=lengths.shares)
+        rank, of_samples = dealt(dealt_by(drawn), ranks), work(drawn)
+        most = int(np.bincount(rank, of_samples).argmax())
+        loads.append([own[rank == most].sum() for own in (drawn, drawn**2, of_samples)])
+    return Load(*map(float, np.mean(loads, axis=0)))
 
 
 @lru_cache(maxsize=1024)

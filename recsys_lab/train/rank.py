@@ -286,6 +286,7 @@ def rank_loader(data: DataSet, experiment: Experiment, device: torch.device, spl
         prefetch_batches=experiment.data.prefetch_batches,
         pin_memory=device.type == "cuda",
         readers=_readers(device, experiment.launcher.ranks_per_host),
+        dealt_by=experiment.dealt_by if split == "train" else None,
     )
 
 
@@ -317,7 +318,7 @@ def _log_final(folder: Path, figures: Mapping[str, Any] | None, trainer: pl.Trai
 
 
 def in_file_order(loader: RankLoader) -> RankLoader:
-    loader.shuffle = False
+    loader.shuffle, loader.dealt_by = False, None
     return loader
 
 

@@ -8,14 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recsys_lab.errors import UserError
-from recsys_lab.tables.lengths import MOST_VALUES, Lengths, expected_most
+from recsys_lab.tables.lengths import MOST_VALUES, TOKENS, Lengths, Work, expected_most
 
 LAW = Lengths.law(2190, 550, 4086)
+QUADRATIC = Work(7, 1000, 1)
 SKEWED = Lengths.of(np.random.default_rng(0).lognormal(3, 1, 20_000).astype(int).clip(1, 300))
-
-
-def quadratic(lengths: np.ndarray) -> np.ndarray:
-    return 1000 * lengths + lengths**2
 
 
 @given(st.floats(0.05, 0.95), st.floats(0.01, 0.9), st.floats(1, 1e5))
@@ -39,7 +36,7 @@ def test_measured_lengths_keep_their_moments(lengths: list[int]) -> None:
 
 
 @pytest.mark.parametrize("lengths", [LAW, SKEWED], ids=["law", "skewed"])
-@pytest.mark.parametrize("work", [quadratic, lambda n: n], ids=["work", "tokens"])
+@pytest.mark.parametrize("work", [QUADRATIC, TOKENS], ids=["work", "tokens"])
 @pytest.mark.parametrize(("samples", "ranks"), [(64, 4), (256, 32), (1024, 8)])
 def test_the_longest_rank_is_that_of_drawn_batches(lengths: Lengths, work, samples: int, ranks: int) -> None:
     drawn = np.random.default_rng(1).choice(lengths.values, (300, ranks, samples), p=lengths.shares)
@@ -53,14 +50,14 @@ def test_the_longest_rank_is_that_of_drawn_batches(lengths: Lengths, work, sampl
 
 
 def test_a_single_rank_and_equal_samples_wait_for_nobody() -> None:
-    assert LAW.longest_rank(64, 1, quadratic) == LAW.load(64)
-    assert Lengths.equal(90).longest_rank(64, 8, quadratic) == Lengths.equal(90).load(64)
+    assert LAW.longest_rank(64, 1, QUADRATIC) == LAW.load(64, QUADRATIC)
+    assert Lengths.equal(90).longest_rank(64, 8, QUADRATIC) == Lengths.equal(90).load(64, QUADRATIC)
     assert Lengths.equal(90).longest_of(64) == 90
 
 
 def test_a_rank_has_no_more_than_the_longest_samples() -> None:
     two = Lengths.of(np.array([1, 2]))
-    assert two.longest_rank(1, 10_000, lambda n: n).events <= 2
+    assert two.longest_rank(1, 10_000).events <= 2
 
 
 def test_samples_in_a_row_vary_more_than_drawn_ones() -> None:
@@ -69,8 +66,8 @@ def test_samples_in_a_row_vary_more_than_drawn_ones() -> None:
     assert in_row.drawn(8) == pytest.approx(2)
     assert in_row.drawn(128) == pytest.approx(8)
     mean = LAW.load(64).events
-    apart = in_row.longest_rank(64, 4, lambda n: n).events - mean
-    assert apart == pytest.approx(4 * (LAW.longest_rank(64, 4, lambda n: n).events - mean), rel=0.1)
+    apart = in_row.longest_rank(64, 4).events - mean
+    assert apart == pytest.approx(4 * (LAW.longest_rank(64, 4).events - mean), rel=0.1)
 
 
 @pytest.mark.parametrize(("ranks", "published"), [(2, 0.5642), (4, 1.0294), (10, 1.5388), (100, 2.5076)])

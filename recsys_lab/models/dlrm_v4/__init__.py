@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from annotated_types import Interval
@@ -11,6 +12,7 @@ from pydantic import Strict
 from recsys_lab.base.ranges import DenseFeatures, Depth, Dimension, Length, RowCount, ShareBelowOne, Width
 from recsys_lab.models.options import ModelOptions
 from recsys_lab.tables import LawOptions
+from recsys_lab.tables.lengths import Work
 
 if TYPE_CHECKING:
     from recsys_lab.models.click_model import ClickModel, ModelInputs
@@ -69,6 +71,12 @@ class DLRMV4(ModelOptions):
     lengths: list[Length] | None = None
     dense_features: DenseFeatures | None = None
     law: LawOptions | None = None
+
+    @property
+    def work(self) -> Work:
+        from recsys_lab.models.dlrm_v4.work import flops
+
+        return Work.of(partial(flops, self))
 
     def build(self, inputs: ModelInputs) -> ClickModel:
         from recsys_lab.models.dlrm_v4.network import DLRMV4Network

@@ -11,6 +11,13 @@ from collections.abc import Mapping
 from recsys_lab.models.dlrm_v4 import ACTIONS, CANDIDATE, CONTEXT, DLRMV4, HISTORY, OTHER_TOKENS
 
 
+def flops(options: DLRMV4, events: float) -> float:
+    """All that the model does of a sample with a history of so many events."""
+    tokens = events + OTHER_TOKENS
+    beside = left_out_flops(options, events)
+    return formula_flops(options, tokens, tokens**2) - saved_flops(options, tokens, tokens**2) + sum(beside.values())
+
+
 def formula_flops(options: DLRMV4, tokens: float, tokens_squared: float) -> float:
     """The layers' two linear products, and the causal half of attention, whose backward pass has five products to the two forward.
 

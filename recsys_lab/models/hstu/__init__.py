@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from recsys_lab.base.ranges import DenseFeatures, Depth, Dimension, Length, RowCount, ShareBelowOne, Width
-from recsys_lab.models.options import ModelOptions
+from recsys_lab.models.options import ATTENTION, ModelOptions
 from recsys_lab.tables import LawOptions
+from recsys_lab.tables.lengths import Work
 
 if TYPE_CHECKING:
     from recsys_lab.models.click_model import ClickModel, ModelInputs
@@ -33,6 +34,12 @@ class HSTU(ModelOptions):
     lengths: list[Length] | None = None
     dense_features: DenseFeatures | None = None
     law: LawOptions | None = None
+
+    @property
+    def work(self) -> Work:
+        asked, mixed = self.heads * (self.attention_dim + self.linear_dim), self.heads * self.linear_dim
+        linear = 6 * self.embedding_dim * (2 * asked + mixed)
+        return Work(0.0, self.blocks * linear, self.blocks * ATTENTION / 2 * asked)
 
     def build(self, inputs: ModelInputs) -> ClickModel:
         from recsys_lab.models.hstu.network import HSTUNetwork

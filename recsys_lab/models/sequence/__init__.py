@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from recsys_lab.base.ranges import DenseFeatures, Depth, Dimension, Length, OneOf, RowCount, ShareBelowOne, Width
-from recsys_lab.models.options import ModelOptions
+from recsys_lab.models.options import ATTENTION, ModelOptions
 from recsys_lab.tables import LawOptions
+from recsys_lab.tables.lengths import TOKENS, Work
 
 if TYPE_CHECKING:
     from recsys_lab.models.click_model import ClickModel, ModelInputs
@@ -37,6 +38,13 @@ class Sequence(ModelOptions):
     lengths: list[Length] | None = None
     dense_features: DenseFeatures | None = None
     law: LawOptions | None = None
+
+    @property
+    def work(self) -> Work:
+        if self.attention != "transformer":
+            return TOKENS
+        linear = 6 * self.embedding_dim * (4 * self.embedding_dim + 2 * self.feed_forward)
+        return Work(0.0, self.blocks * linear, self.blocks * ATTENTION * self.embedding_dim)
 
     def build(self, inputs: ModelInputs) -> ClickModel:
         from recsys_lab.models.sequence.network import SequenceNetwork

@@ -39,15 +39,13 @@ def history_in_order(dataset: OpenDataSet) -> Lengths | None:
     count = min(train.rows, IN_ROW if isinstance(train, SizedSplit) else _affordable(dataset, IN_ROW))
     starts = np.unique(np.linspace(0, train.rows - count, STRETCHES).astype(np.int64))
     in_row = np.stack([lengths_of(train, np.arange(start, start + count)) for start in starts]).astype(float)
-    sizes = [1 << power for power in range(max(count // 4, 1).bit_length())]  # of each, four or more in a stretch
-    return dataset.history.in_order({size: _spread(in_row, size) for size in sizes if count // size > 1})
+    return dataset.history.in_order({1 << power: _spread(in_row, 1 << power) for power in range(count.bit_length())})
 
 
 def _spread(in_row: np.ndarray, size: int) -> float:
-    """The standard deviation of the mean of so many samples in a row, among those of a stretch. `in_row` [stretches, samples]."""
+    """The standard deviation of the mean of so many samples in a row. `in_row` [stretches, samples]."""
     parts = in_row.shape[1] // size
-    means = in_row[:, : parts * size].reshape(len(in_row), parts, size).mean(axis=2)
-    return float(means.var(axis=1, ddof=1).mean() ** 0.5)
+    return float(in_row[:, : parts * size].reshape(-1, size).mean(axis=1).std())
 
 
 def _affordable(dataset: OpenDataSet, samples: int) -> int:

@@ -180,7 +180,7 @@ class Lengths:
         values, shares = np.asarray(self.values), np.asarray(self.shares)
         of_values = work(values)
         above = of_values - of_values @ shares
-        spread, drawn = float((above**2 @ shares) ** 0.5), self.drawn(samples)
+        spread, drawn = float((above**2 @ shares) ** 0.5), self._apart(samples, ranks)
         if ranks == 1 or spread <= 1e-12 * float(np.abs(of_values).max()):
             return self.load(samples, work)
         skew = float(above**3 @ shares) / spread**3
@@ -192,6 +192,13 @@ class Lengths:
             return samples * (middle + float((moment - middle) * above @ shares) / spread**2 * most)
 
         return Load(of_rank(values), of_rank(values**2), of_rank(of_values))
+
+    def _apart(self, samples: int, ranks: int) -> float:
+        """As how many drawn samples each, batches of so many vary among ranks whose batches follow one another."""
+        if not self.alike or ranks == 1:
+            return samples
+        within = (1 / self.drawn(samples) - 1 / self.drawn(samples * ranks)) * ranks / (ranks - 1)  # the rest all ranks share
+        return 1 / max(within, 1e-12)
 
     def drawn(self, samples: float) -> float:
         """As how many drawn samples the sum of so many varies. Between entries of `alike` by powers, above the last as many a sample."""
@@ -213,13 +220,14 @@ class Lengths:
 @lru_cache(maxsize=256)
 def _longest_dealt(lengths: Lengths, samples: int, ranks: int, work: Work, dealt_by: Work) -> Load:
     """Of batches that are drawn and dealt out, always the same ones."""
-    draw, loads = np.random.default_rng(0), []
+    draw, over_mean = np.random.default_rng(0), []
     for _ in range(max(1, min(_BATCHES, _MOST_DRAWN // (samples * ranks)))):
         drawn = draw.choice(lengths.values, samples * ranks, p=lengths.shares)
         rank, of_samples = dealt(dealt_by(drawn), ranks), work(drawn)
         most = int(np.bincount(rank, of_samples).argmax())
-        loads.append([own[rank == most].sum() for own in (drawn, drawn**2, of_samples)])
-    return Load(*map(float, np.mean(loads, axis=0)))
+        over_mean.append([own[rank == most].sum() / max(own.sum() / ranks, 1e-12) for own in (drawn, drawn**2, of_samples)])
+    mean = astuple(lengths.load(samples, work))
+    return Load(*(float(ratio * of_mean) for ratio, of_mean in zip(np.mean(over_mean, axis=0), mean)))
 
 
 @lru_cache(maxsize=1024)

@@ -65,9 +65,18 @@ def test_samples_in_a_row_vary_more_than_drawn_ones() -> None:
     assert in_row.drawn(64) == pytest.approx(4)
     assert in_row.drawn(8) == pytest.approx(2)
     assert in_row.drawn(128) == pytest.approx(8)
-    mean = LAW.load(64).events
-    apart = in_row.longest_rank(64, 4).events - mean
-    assert apart == pytest.approx(4 * (LAW.longest_rank(64, 4).events - mean), rel=0.1)
+
+
+def test_ranks_share_what_long_stretches_have_in_common() -> None:
+    """Users of one length each, 100 samples a user: four ranks of 128 samples in a row have six users."""
+    draw = np.random.default_rng(0)
+    in_row = np.repeat(draw.choice(LAW.values, 4000, p=LAW.shares), 100)
+    spreads = {1 << k: float(in_row[: len(in_row) >> k << k].reshape(-1, 1 << k).mean(1).std()) for k in range(13)}
+    own = Lengths.of(in_row).in_order(spreads)
+    for samples in (128, 512):
+        of_ranks = in_row[: len(in_row) // (4 * samples) * 4 * samples].reshape(-1, 4, samples).sum(2)
+        measured = of_ranks.max(1).mean() / of_ranks.mean() - 1
+        assert own.longest_rank(samples, 4).events / own.load(samples).events - 1 == pytest.approx(measured, rel=0.25)
 
 
 @pytest.mark.parametrize(("ranks", "published"), [(2, 0.5642), (4, 1.0294), (10, 1.5388), (100, 2.5076)])

@@ -35,7 +35,7 @@ from recsys_lab.data.capped import capped
 from recsys_lab.data.frequencies import with_frequencies
 from recsys_lab.data.in_order import in_stored_order
 from recsys_lab.data.labels import check_labels
-from recsys_lab.data.lengths import with_history
+from recsys_lab.data.lengths import with_given_history, with_history
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.data.sliced import sliced
 from recsys_lab.data.values import check_column
@@ -147,6 +147,8 @@ class Experiment:
         data = sliced(data, self.model.column_slices)
         data = with_history(data)
         data = data if self.data.order == SHUFFLED else in_stored_order(data)
+        if given := self.simulate.history:
+            data = with_given_history(data, given.mean, given.spread, given.cap)
         return data if most_rows is None else capped(data, most_rows)
 
     def judges_clicks(self, data: DataSet) -> bool:
@@ -168,6 +170,9 @@ class Experiment:
         if self.trains and self.data.batch_size * look_ups > MOST_IDS:
             given = f"{self.data.batch_size:,} samples of {look_ups:,.0f} ids"
             raise UserError("a step has too many ids", where="data.batch_size", given=given, allowed=f"{MOST_IDS:,} ids a step")
+        if self.simulate.history and self.starts_ranks:
+            allowed = "mode=simulate or mode=plan"
+            raise UserError("what trains has its own lengths", where="simulate.history", given=f"mode={self.mode}", allowed=allowed)
         if self.data.balance != "none" and data.history is None:
             raise UserError("samples without histories are alike", where="data.balance", given=self.data.balance, allowed="none")
         if self.judges_clicks(data):

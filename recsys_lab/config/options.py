@@ -127,6 +127,18 @@ class TrainerOptions:
 
 
 @dataclass(frozen=True)
+class HistoryOptions:
+    """Lengths of samples' histories, in events, in place of the data's: mean, standard deviation, longest. Null: the data's."""
+
+    mean: Positive | None = None
+    spread: NotNegative | None = None
+    cap: Positive | None = None
+
+    def __bool__(self) -> bool:
+        return (self.mean, self.spread, self.cap) != (None, None, None)
+
+
+@dataclass(frozen=True)
 class SimulateOptions:
     """Of the named cluster; `profile` has its own `_target_`.
 
@@ -135,12 +147,14 @@ class SimulateOptions:
         global_batch: samples of all ranks together, in place of `batch_size`: strong scaling.
         full_rows_hosts: hosts on which the model's tables have all their rows; on others in proportion, as Neo scales weakly (section 8.3).
         hot_rows: ranks that hold hot rows of a table cut by rows serve more look-ups, and hold the others up.
+        history: how long samples are, in place of what the data say.
     """
 
     batch_size: Count
     hot_rows: bool
     global_batch: Count | None = None
     full_rows_hosts: Hosts | None = None
+    history: HistoryOptions = HistoryOptions()
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from recsys_lab.data.cache import digest
 from recsys_lab.data.dataset import OpenDataSet
-from recsys_lab.data.protocol import SizedSplit, Split
+from recsys_lab.data.protocol import Feature, SizedSplit, Split
+from recsys_lab.errors import UserError
+from recsys_lab.tables import AccessStatistics
 from recsys_lab.tables.lengths import Lengths
 
 #: Samples that are measured, evenly spread: where lengths are known, and where they are read, unless those have more ids than this.
@@ -29,6 +32,36 @@ def with_history(dataset: OpenDataSet) -> OpenDataSet:
     most = SIZED if isinstance(train, SizedSplit) else _affordable(dataset, READ)
     rows = np.unique(np.linspace(0, train.rows - 1, min(train.rows, most)).astype(np.int64))
     return replace(dataset, history=Lengths.of(lengths_of(train, rows)))
+
+
+def with_given_history(dataset: OpenDataSet, mean: float | None, spread: float | None, cap: float | None) -> OpenDataSet:
+    """`dataset` as if its histories had this mean, standard deviation and longest: None: as they are. Look-ups follow in proportion.
+
+    Raises UserError where samples have no histories, or there is no such distribution.
+    """
+    own = dataset.history
+    if own is None:
+        raise UserError("samples have no histories", where="simulate.history", remedy="data and a model of sequences")
+    cap = (own.cap or own.values[-1]) if cap is None else cap
+    history = Lengths.law(own.mean if mean is None else mean, own.spread if spread is None else spread, cap)
+    longest = max(feature.mean_length for feature in dataset.features)
+
+    def of(feature: Feature) -> Feature:
+        is_history = feature.pooling == "none" and feature.mean_length == longest
+        return replace(feature, mean_length=history.mean) if is_history else feature
+
+    features, look_ups = tuple(map(of, dataset.features)), dict.fromkeys(dataset.access.tables, 0.0)
+    for feature in features:
+        look_ups[feature.table_name] += feature.mean_length
+    access = {name: of_table.with_length(look_ups[name]) for name, of_table in dataset.access.tables.items()}
+    return replace(
+        dataset,
+        features=features,
+        access=AccessStatistics(access),
+        history=history,
+        fingerprint=digest([dataset.fingerprint, "history", history.mean, history.spread, cap]),
+        notes=(*dataset.notes, f"simulated with histories of {history}"),
+    )
 
 
 def history_in_order(dataset: OpenDataSet) -> Lengths | None:

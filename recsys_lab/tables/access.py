@@ -88,6 +88,13 @@ class TableAccess:
         detail = f"{self.detail}, each row once in {samples:,} samples"
         return replace(self, mean_length=float(np.dot(self.bucket_rows, p)), bucket_p=tuple(p.tolist()), detail=detail, alike=())
 
+    def with_length(self, mean_length: float) -> TableAccess:
+        """The same popularity with another number of look-ups a sample. Itself where it has as many."""
+        if not self.mean_length or mean_length == self.mean_length:
+            return self
+        p = tuple(p * mean_length / self.mean_length for p in self.bucket_p)
+        return replace(self, mean_length=mean_length, bucket_p=p, detail=f"{self.detail}, {mean_length:,.0f} look-ups a sample")
+
     def share_of_hottest(self, rows: int) -> float:
         """The share of look-ups that go to the `rows` most frequent rows."""
         covered, hits = 0, 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from recsys_lab.data.protocol import Columns, Feature, HeldOutItems, Hottest, Ro
 from recsys_lab.errors import UserError
 from recsys_lab.tables import AccessStatistics
 from recsys_lab.tables.lengths import Lengths
+
+if TYPE_CHECKING:
+    from recsys_lab.data.in_order import InOrder
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,7 @@ class OpenDataSet:
     `columns`: those of its files, by which a model can be judged. `unknown_values`: by column, rows of a new file whose value has no row of
     its own. `own_rows`: a fingerprint of which value has which row, where that follows from the train file alone; else empty.
     `history`: how long those of train are; None: there are no sequences, or only their mean is known.
+    `in_order`: what samples in a row have in common, of data that cannot be read; None: they are read.
     `chooses_settings`: settings that the config leaves open are chosen by the rows (config/default_hyperparameters.py).
     """
 
@@ -50,6 +55,7 @@ class OpenDataSet:
     unknown_values: Mapping[str, int] = field(default_factory=dict)
     own_rows: str = ""
     history: Lengths | None = None
+    in_order: Callable[[], InOrder] | None = None
 
     def hottest(self, table: str, rows: int) -> np.ndarray:
         """The `rows` most frequent rows of `table`, int64, in falling frequency. Of equally frequent ones the lower id first."""

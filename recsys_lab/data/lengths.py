@@ -64,15 +64,12 @@ def with_given_history(dataset: OpenDataSet, mean: float | None, spread: float |
     )
 
 
-def history_in_order(dataset: OpenDataSet) -> Lengths | None:
-    """The lengths of samples in the order in which they are stored: those of one user are alike. None where there are no histories."""
-    if dataset.history is None:
-        return None
-    train = dataset.splits["train"]
-    count = min(train.rows, IN_ROW if isinstance(train, SizedSplit) else _affordable(dataset, IN_ROW))
-    starts = np.unique(np.linspace(0, train.rows - count, STRETCHES).astype(np.int64))
-    in_row = np.stack([lengths_of(train, np.arange(start, start + count)) for start in starts]).astype(float)
-    return dataset.history.in_order({1 << power: _spread(in_row, 1 << power) for power in range(count.bit_length())})
+def spreads_in_row(split: Split, read: int) -> dict[int, float]:
+    """The standard deviation of the mean length of samples in a row, by how many. `read`: samples of a stretch whose lengths are read."""
+    count = min(split.rows, IN_ROW if isinstance(split, SizedSplit) else read)
+    starts = np.unique(np.linspace(0, split.rows - count, STRETCHES).astype(np.int64))
+    in_row = np.stack([lengths_of(split, np.arange(start, start + count)) for start in starts]).astype(float)
+    return {1 << power: _spread(in_row, 1 << power) for power in range(count.bit_length())}
 
 
 def _spread(in_row: np.ndarray, size: int) -> float:

@@ -12,8 +12,9 @@ import pytest
 
 from recsys_lab.data.batch import Batch
 from recsys_lab.data.dataset import OpenDataSet
+from recsys_lab.data.in_order import in_stored_order
 from recsys_lab.data.interactions import open_interactions
-from recsys_lab.data.lengths import history_in_order, lengths_of, with_history
+from recsys_lab.data.lengths import lengths_of, with_history
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.data.protocol import Rows, SizedSplit
 from recsys_lab.data.yambda import open_yambda_law
@@ -91,14 +92,14 @@ def test_histories_of_data_are_those_of_their_samples(yambda: OpenDataSet) -> No
 def test_samples_that_are_drawn_as_they_come_have_no_order(yambda: OpenDataSet) -> None:
     """Of bags there are no histories."""
     bags = replace(yambda, features=tuple(replace(f, pooling="sum") for f in yambda.features), history=None)
-    assert with_history(bags).history is None and history_in_order(bags) is None
+    assert with_history(bags).history is None and in_stored_order(bags).history is None
 
 
 @pytest.mark.parametrize("samples", [16, 64, 256])
 def test_ranks_of_samples_in_a_row_differ_more_than_drawn_ones(log: Path, samples: int) -> None:
     """Against all batches of an epoch in stored order."""
     data = with_history(open_interactions(**interactions_options(log, objective="click", max_length=40)))
-    in_order = history_in_order(data)
+    in_order = in_stored_order(data).history
     assert in_order is not None and data.history is not None
     lengths = lengths_of(data.splits["train"], np.arange(data.splits["train"].rows // (samples * RANKS) * samples * RANKS))
     of_ranks = lengths.reshape(-1, RANKS, samples).sum(2)

@@ -7,7 +7,8 @@ split's AUC is a window's AUC.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,7 @@ from recsys_lab.base.ranges import Count, CountFromZero, Length, OneOf, RowCount
 from recsys_lab.data.cache import cache_folder, digest, prepared
 from recsys_lab.data.columns import read_row_counts, write_row_counts
 from recsys_lab.data.dataset import OpenDataSet
+from recsys_lab.data.in_order import InOrder, measured
 from recsys_lab.data.measure import counted
 from recsys_lab.data.protocol import Feature, Rows
 from recsys_lab.data.sources import check_root, source_identity
@@ -36,6 +38,10 @@ MOST_EVENTS = 200_000_000
 #: Samples, evenly spread over train, whose look-ups are counted; and that the best AUC is computed on.
 MEASURED_SAMPLES, JUDGED_SAMPLES = 20_000, 200_000
 _BLOCK = 1024
+#: Events that are drawn of a law with more of them, and samples in a row, to see what these have in common: MLPerf's batch of a rank.
+FEW_EVENTS, IN_ORDER_SAMPLES = 3_000_000, 1024
+#: Published shares of distinct ids, of Yambda-5b in a rank's batch of 1,024: rank r of R has samples r, r + R and so on.
+PUBLISHED_DISTINCT: Mapping[str, float] = {"item_id": 0.024, "album_id": 0.015, "artist_id": 0.006}
 #: Of what is kept of the measured samples.
 LAYOUT = 2
 
@@ -132,7 +138,7 @@ def open_yambda_law(
     law, rule = Law(users, rows, median_events, most_events, seed_of_truth), HistoryRule(history, max_history, scan)
     identity = {"law": law.to_plain(), "min_history": min_history}
     if users * median_events > MOST_EVENTS:
-        return _by_formula(law, rule, min_history, held_out_windows, identity)
+        return _by_formula(law, rule, min_history, held_out_windows, identity, cache_folder(cache))
     folder, meta = prepared(
         cache_folder(cache), "yambda_law", identity, lambda at: write(at, law.blocks(), law.artists(), law.albums(), min_history)
     )
@@ -242,7 +248,7 @@ class TooLargeSplit:
         )
 
 
-def _by_formula(law: Law, rule: HistoryRule, min_history: int, held_out: int, identity: dict) -> OpenDataSet:
+def _by_formula(law: Law, rule: HistoryRule, min_history: int, held_out: int, identity: dict, cache: Path) -> OpenDataSet:
     """What is known of a law without a single event."""
     lengths, weights = law.history_lengths(min_history, rule.max_history, rule.scan)
     if not weights.sum():
@@ -260,4 +266,29 @@ def _by_formula(law: Law, rule: HistoryRule, min_history: int, held_out: int, id
         (note,),
         hottest_by_law=lambda table, count: np.arange(min(count, law.rows[table]), dtype=np.int64),
         history=history,
+        in_order=partial(_in_order, law, rule, min_history, cache, 1 + history.mean),
     )
+
+
+def _in_order(law: Law, rule: HistoryRule, min_history: int, cache: Path, look_ups: float) -> InOrder:
+    """Of the first users of the law, whose events are drawn: a user's do not depend on how many others there are."""
+    few = replace(law, users=min(law.users, max(1, FEW_EVENTS // law.median_events)))
+
+    def prepare(folder: Path) -> dict:
+        meta = write(folder, few.blocks(), few.artists(), few.albums(), min_history)
+        split = SampleSplit(Store.load(folder, meta), rule, law.rows, 0, meta["samples"])
+        if not split.rows:
+            raise UserError("no user has so many events", where="data.min_history", given=min_history, remedy="a smaller one")
+        found = measured(split, features_of(law.rows, 1.0), IN_ORDER_SAMPLES, MOST_EVENTS)
+        for file in folder.glob("*.bin"):
+            file.unlink()
+        distinct = {table: list(sizes.items()) for table, sizes in found.distinct.items()}
+        return {"distinct": distinct, "spreads": list(found.spreads.items())}
+
+    _, meta = prepared(cache, "yambda_law_in_order", [few.to_plain(), asdict(rule), min_history, IN_ORDER_SAMPLES], prepare)
+    distinct = {table: {int(n): count for n, count in sizes} for table, sizes in meta["distinct"].items()}
+    samples = max(distinct["item_id"])
+    shares = {table: distinct[table][samples] / samples / look_ups for table in PUBLISHED_DISTINCT}
+    words = ", ".join(f"{table} {share:.2%} (published {PUBLISHED_DISTINCT[table]:.1%})" for table, share in shares.items())
+    note = f"distinct ids of {samples:,} samples in a row, by law: {words}; those published are of samples that ranks take in turn"
+    return InOrder(distinct, {int(n): spread for n, spread in meta["spreads"]}, note)

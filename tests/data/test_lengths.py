@@ -14,11 +14,13 @@ from recsys_lab.data.batch import Batch
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.in_order import in_stored_order
 from recsys_lab.data.interactions import open_interactions
-from recsys_lab.data.lengths import lengths_of, with_history
+from recsys_lab.data.lengths import lengths_of, with_given_history, with_history
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.data.protocol import Rows, SizedSplit
+from recsys_lab.data.yambda import open as opening
 from recsys_lab.data.yambda import open_yambda_law
 from recsys_lab.data.yambda.features import READERS
+from recsys_lab.errors import UserError
 from recsys_lab.experiment import of_words
 from recsys_lab.tables.lengths import TOKENS, Lengths, Work
 from tests.data.helpers import interactions_options, write
@@ -187,10 +189,46 @@ def test_the_gain_of_balancing_is_the_simulated_one(yambda: OpenDataSet, dealt_b
 def test_balance_without_histories_is_one_line() -> None:
     experiment = of_words(["mode=simulate", "data=random", "data.rows_train=1000", "data.balance=tokens"], "here")
     data = experiment.open_data()
-    with pytest.raises(Exception, match="samples without histories are alike; given tokens; allowed: none") as refused:
+    with pytest.raises(UserError, match="samples without histories are alike; given tokens; allowed: none") as refused:
         experiment.check(data)
     assert "\n" not in str(refused.value)
 
 
 def test_only_the_mean_is_known_of_equal_lengths() -> None:
     assert Lengths.equal(5).spread == 0 and Lengths.equal(5).origin == "mean"
+
+
+def test_given_lengths_take_the_place_of_the_datas(yambda: OpenDataSet) -> None:
+    given = with_given_history(yambda, 80.0, 20.0, None)
+    assert given.history is not None and given.history.cap == 150
+    assert given.history.mean == pytest.approx(80) and given.history.spread == pytest.approx(20, rel=1e-3)
+    for feature, before in zip(given.features, yambda.features):
+        is_history = feature.name in ("item_id", "artist_id", "album_id")
+        assert feature.mean_length == (pytest.approx(80) if is_history else before.mean_length)
+    for table, access in given.access.tables.items():
+        read_by = [feature.mean_length for feature in given.features if feature.table_name == table]
+        assert access.mean_length == pytest.approx(sum(read_by)) == pytest.approx(access.length_of(0, 10**9))
+    assert "given" in given.notes[-1] and given.fingerprint != yambda.fingerprint
+    with pytest.raises(UserError, match="samples have no histories"):
+        with_given_history(replace(yambda, history=None), 80.0, None, None)
+
+
+def test_given_lengths_are_of_simulations() -> None:
+    experiment = of_words(["data=random", "data.rows_train=1000", "mode=train", "simulate.history.mean=5"], "here")
+    with pytest.raises(UserError, match="simulate.history: what trains has its own lengths; given mode=train"):
+        experiment.check(experiment.data.open(None))
+
+
+def test_a_law_too_large_to_draw_is_drawn_in_part(tmp_path: Path, yambda: OpenDataSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What samples in a row have in common is what it would be, had all events been drawn."""
+    monkeypatch.setattr(opening, "MOST_EVENTS", 1000)
+    monkeypatch.setattr(opening, "FEW_EVENTS", 100 * LAW["median_events"])
+    monkeypatch.setattr(opening, "IN_ORDER_SAMPLES", 64)
+    part = in_stored_order(open_yambda_law(cache=str(tmp_path), **LAW))
+    whole = in_stored_order(yambda)
+    assert part.history and whole.history and part.history.origin == "formula"
+    for samples in (16, 64):
+        ours, theirs = (one.access["item_id"].distinct_rows(samples) for one in (part, whole))
+        assert ours == pytest.approx(theirs, rel=0.2)
+    assert "published 2.4%" in part.notes[-1]
+    assert [path.name for path in tmp_path.glob("yambda_law_in_order-*/*")] == ["meta.json"]

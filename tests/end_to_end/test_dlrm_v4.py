@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.lines import line, result
+from tests.end_to_end.lines import bits, line, result
 
 #: Few events, and nothing that depends on which samples a rank has: no dropout, and attention divided by the cap.
 WORDS = (
@@ -64,6 +64,33 @@ def test_it_trains_sharded_as_alone(tmp_path: Path, cache: Path, alone: dict[str
     assert sharded["measured"]["world_size"] == 4
     plan = json.loads((tmp_path / "run" / "plan.json").read_text())
     assert len(plan["tables"]) == 11
+
+
+#: Equal ids travel once, each rank has as much work, and dropout draws: what a resumed run must draw and deal again.
+UNEVEN = ("data.batch_size=48", "data.balance=work", "sharder.dedup=true", "model.dropout=0.1", "sharder=torchrec_row_wise")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_it_resumes_to_the_same_bits(tmp_path: Path, cache: Path) -> None:
+    """Trained for 6 steps and then for 12, on two hosts of two ranks, as for 12 at once."""
+    resumed, at_once = tmp_path / "resumed", tmp_path / "at_once"
+    trained(resumed, cache, 2, *UNEVEN, "trainer.max_steps=6")
+    done = line(f"resume={resumed}", "trainer.max_steps=12", cache=cache, timeout_s=400)
+    assert done.code == 0 and "from step 6" in done.out, done.err
+    trained(at_once, cache, 2, *UNEVEN)
+    assert bits(resumed) == bits(at_once) and bits(resumed)[1] == "step=12"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("balance", ["tokens", "work"])
+def test_balanced_batches_train_as_one_process_does(tmp_path: Path, cache: Path, alone: dict[str, Any], balance: str) -> None:
+    """The samples of a step are the same; which rank has them does not matter."""
+    balanced = trained(tmp_path / "run", cache, 2, "sharder=torchrec_row_wise", f"data.balance={balance}")
+    for split in ("validation", "test"):
+        ours, theirs = balanced["quality"][split], alone["quality"][split]
+        assert ours["log_loss"] == pytest.approx(theirs["log_loss"], rel=2e-4) and ours["auc"] == pytest.approx(theirs["auc"], abs=2e-3)
 
 
 @pytest.mark.long

@@ -222,7 +222,7 @@ def test_given_lengths_are_of_simulations() -> None:
 def test_a_law_too_large_to_draw_is_drawn_in_part(tmp_path: Path, yambda: OpenDataSet, monkeypatch: pytest.MonkeyPatch) -> None:
     """What samples in a row have in common is what it would be, had all events been drawn."""
     monkeypatch.setattr(opening, "MOST_EVENTS", 1000)
-    monkeypatch.setattr(opening, "FEW_EVENTS", 100 * LAW["median_events"])
+    monkeypatch.setattr(opening, "FEW_EVENTS", 180 * LAW["median_events"])
     monkeypatch.setattr(opening, "IN_ORDER_SAMPLES", 64)
     part = in_stored_order(open_yambda_law(cache=str(tmp_path), **LAW))
     whole = in_stored_order(yambda)

@@ -98,7 +98,7 @@ def _sent(sharding: ShardingPlan, dedup: bool) -> int:
 
 def test_the_saving_is_what_the_access_law_says() -> None:
     """Within 3 %, on generated histories, of each scheme of sequences: of all bytes that leave, over all ranks and some batches."""
-    schemes = [name for name in FLAT_SCHEMES if SCHEMES[name].sequences and name != "replicated"] + ["tiers"]
+    schemes = [name for name in FLAT_SCHEMES if SCHEMES[name].sequences and name != "data_parallel"] + ["tiers"]
     assert {"row_wise", "table_wise", "column_wise", "tiers"} <= set(schemes)
     plans = [plan_of(scheme, TABLES, HOSTS, LOCAL) for scheme in schemes]
     recorded = np.sum(run_ranks(sent_by_rank, HOSTS, LOCAL, plans, backend="recorded"), axis=0) / BATCHES  # [plans, off and on]

@@ -23,7 +23,9 @@ ACCESS = AccessStatistics({"item": TableAccess("item", LENGTH, (400,), (LENGTH /
 PLAN = plan(("row_wise",), HOSTS, LOCAL, (TABLE,))
 HISTORY = Lengths.law(LENGTH, 25, 150)
 #: Much work, so that compute counts beside exchanges.
-WORKLOAD = workload(BATCH, forward_flops_per_sample=1e9, backward_flops_per_sample=2e9, history=HISTORY, work=Work(0, 1e6, 1e5))
+WORKLOAD = workload(
+    BATCH, forward_flops_per_sample=1e9, backward_flops_per_sample=2e9, history=HISTORY, work=Work(0, 1e6, 1e5), lengths={"item": LENGTH}
+)
 
 
 def simulated(work: Workload, *overlaps: str):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.lines import bits, line, result
+from tests.end_to_end.lines import bits, killed, line, result
 
 #: Few events, and nothing that depends on which samples a rank has: no dropout, and attention divided by the cap.
 WORDS = (
@@ -67,19 +67,23 @@ def test_it_trains_sharded_as_alone(tmp_path: Path, cache: Path, alone: dict[str
 
 
 #: Equal ids travel once, each rank has as much work, and dropout draws: what a resumed run must draw and deal again.
-UNEVEN = ("data.batch_size=48", "data.balance=work", "sharder.dedup=true", "model.dropout=0.1", "sharder=torchrec_row_wise")
+UNEVEN = (
+    *("data.batch_size=48", "data.balance=work", "sharder.dedup=true", "model.dropout=0.1", "sharder=torchrec_row_wise"),
+    *("trainer.max_steps=40", "trainer.checkpoint_every_steps=4", "launcher.hosts=2", "launcher.ranks_per_host=2"),
+)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_it_resumes_to_the_same_bits(tmp_path: Path, cache: Path) -> None:
-    """Trained for 6 steps and then for 12, on two hosts of two ranks, as for 12 at once."""
-    resumed, at_once = tmp_path / "resumed", tmp_path / "at_once"
-    trained(resumed, cache, 2, *UNEVEN, "trainer.max_steps=6")
-    done = line(f"resume={resumed}", "trainer.max_steps=12", cache=cache, timeout_s=400)
-    assert done.code == 0 and "from step 6" in done.out, done.err
-    trained(at_once, cache, 2, *UNEVEN)
-    assert bits(resumed) == bits(at_once) and bits(resumed)[1] == "step=12"
+def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path, cache: Path) -> None:
+    folder, undisturbed = tmp_path / "run", tmp_path / "undisturbed"
+    words = (*(word for word in WORDS if "max_steps" not in word and "batch_size" not in word), *UNEVEN)
+    killed(*words, f"hydra.run.dir={folder}", cache=cache, when=(folder / "checkpoints" / "step=4").is_dir, pause_s=0.0, timeout_s=400)
+    done = line(f"resume={folder}", cache=cache, timeout_s=400)
+    assert done.code == 0 and "resumes  from step" in done.out, done.err
+    done = line(*words, f"hydra.run.dir={undisturbed}", cache=cache, timeout_s=400)
+    assert done.code == 0, done.err
+    assert bits(folder) == bits(undisturbed) and bits(folder)[1] == "step=40"
 
 
 @pytest.mark.long

@@ -86,7 +86,14 @@ class SizedSplit(Split, Protocol):
     """A split that knows how long its histories are without reading them."""
 
     def lengths(self, rows: np.ndarray) -> np.ndarray:
-        """int64 [B]: of the rows with these numbers, the ids of the longest feature."""
+        """How long rows are.
+
+        Args:
+            rows: int64 [B], each in [0, self.rows).
+
+        Returns:
+            int64 [B]: the ids of each row's longest feature.
+        """
         ...
 
 

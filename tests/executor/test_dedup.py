@@ -98,8 +98,8 @@ def _sent(sharding: ShardingPlan, dedup: bool) -> int:
 
 def test_the_saving_is_what_the_access_law_says() -> None:
     """Within 3 %, on generated histories, of each scheme of sequences: of all bytes that leave, over all ranks and some batches."""
-    schemes = [name for name in FLAT_SCHEMES if SCHEMES[name].sequences and name != "data_parallel"] + ["tiers"]
-    assert {"row_wise", "table_wise", "column_wise", "tiers"} <= set(schemes)
+    schemes = [name for name in FLAT_SCHEMES if SCHEMES[name].sequences and name != "data_parallel"]
+    assert {"row_wise", "table_wise", "column_wise", "flexshard"} <= set(schemes)
     plans = [plan_of(scheme, TABLES, HOSTS, LOCAL) for scheme in schemes]
     recorded = np.sum(run_ranks(sent_by_rank, HOSTS, LOCAL, plans, backend="recorded"), axis=0) / BATCHES  # [plans, off and on]
     law = histories().access
@@ -111,7 +111,7 @@ def test_the_saving_is_what_the_access_law_says() -> None:
     for scheme, sharding, (off, on) in zip(schemes, plans, recorded):
         expected = of_law(sharding, False) - of_law(sharding, True)
         assert off - on == pytest.approx(expected, rel=0.03), scheme
-        assert on < 0.95 * off, f"{scheme}: there was nothing to save"
+        assert on < (0.97 if scheme == "flexshard" else 0.6) * off, f"{scheme}: there was nothing to save"  # its hot rows do not travel
 
 
 def test_ids_become_distinct_and_rows_come_back() -> None:

@@ -306,7 +306,9 @@ def plan_inputs(experiment: Experiment, data: DataSet, cluster: Cluster, batch_s
     """What a plan is made from. Raises UserError where model and data do not go together."""
     tables = experiment.tables(data)
     of_features = {feature.name: feature.mean_length for feature in data.features}
-    cost = experiment.model.counted(tables, data.dense_features, experiment.sharder.modules(towers), of_features)
+    cost = experiment.model.counted(
+        tables, data.dense_features, experiment.sharder.modules(towers), of_features, experiment.precision.compute
+    )
     workload = workload_of(experiment, cost, data, batch_size, {table.name: data.access[table.name] for table in tables})
     return PlanInputs(tables, data.access, cluster, experiment.precision, workload, towers)
 
@@ -334,6 +336,8 @@ def workload_of(experiment: Experiment, cost: ModelCost, data: DataSet, batch_si
         history=data.history,
         work=experiment.model.work,
         dealt_by=experiment.dealt_by,
+        compute_format=experiment.precision.compute,
+        sequence=cost.sequence,
     )
 
 

@@ -124,7 +124,8 @@ def base(name: str) -> Base:
     data = experiment.open_data()
     tables = experiment.model.tables(data, "fp32")
     model = experiment.build_model(data, torch.device("meta"))
-    cost = experiment.model.counted(tables, data.dense_features, (), {feature.name: feature.mean_length for feature in data.features})
+    lengths = {feature.name: feature.mean_length for feature in data.features}
+    cost = experiment.model.counted(tables, data.dense_features, (), lengths, "fp32")
     workload = workload_of(experiment, cost, data, 1, data.access.tables)
     return Base(model, tables, data.access, workload, float(experiment.config["data"]["exponent"]), data.dense_features)
 

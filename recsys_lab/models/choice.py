@@ -14,7 +14,7 @@ from recsys_lab.config.schema import resolved
 from recsys_lab.data.protocol import DataSet, Feature
 from recsys_lab.errors import UserError
 from recsys_lab.models.options import ModelKind, ModelOptions, Towers
-from recsys_lab.plan.workload import DenseLayer, ModelCost, TowerWork
+from recsys_lab.plan.workload import DenseLayer, ModelCost, SequenceWork, TowerWork
 from recsys_lab.tables import LawOptions, RankLaw, Table
 from recsys_lab.tables.lengths import TOKENS, Work
 from recsys_lab.tables.table_file import dims_of_tables, read_table_file
@@ -196,10 +196,13 @@ class ModelChoice:
             return self.kind(**self.keys).build(inputs)
         return cast("type[ClickModel]", self.kind)(inputs, **self.keys)
 
-    def counted(self, tables: tuple[Table, ...], dense_features: int, towers: Towers, lengths: Mapping[str, float]) -> ModelCost:
+    def counted(
+        self, tables: tuple[Table, ...], dense_features: int, towers: Towers, lengths: Mapping[str, float], compute_format: str
+    ) -> ModelCost:
         """What the model costs a sample, counted on the model itself (models/workload.py). Kept, unless the model is the user's own.
 
-        `lengths`: look-ups a sample by feature. Raises UserError where the model cannot be built.
+        `lengths`: look-ups a sample by feature. `compute_format`: of the dense arch; sequences are counted in it. Raises UserError where
+        the model cannot be built.
         """
         question = {
             "model": self.to_plain(),
@@ -208,11 +211,17 @@ class ModelChoice:
             "dense_features": dense_features,
             "towers": towers,
             "lengths": dict(lengths),
+            "compute_format": compute_format if any(table.pooling == "none" for table in tables) else "fp32",
         }
         is_ours = self.kind.__module__.startswith("recsys_lab.")  # on the user's own files no answer is known to depend
         cost = answer(count, question, COUNTED) if is_ours else count(question)
-        layers, modules = cost.pop("layers"), cost.pop("towers")
-        return ModelCost(**cost, layers=tuple(DenseLayer(**one) for one in layers), towers=tuple(TowerWork(**one) for one in modules))
+        layers, modules, sequence = (cost.pop(part) for part in ("layers", "towers", "sequence"))
+        return ModelCost(
+            **cost,
+            layers=tuple(DenseLayer(**one) for one in layers),
+            towers=tuple(TowerWork(**one) for one in modules),
+            sequence=sequence and SequenceWork(*map(tuple, sequence.values())),
+        )
 
 
 def count(question: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,5 +234,5 @@ def count(question: Mapping[str, Any]) -> dict[str, Any]:
     towers = tuple(map(tuple, question["towers"]))
     choice = replace(ModelChoice.of(OmegaConf.create(question["model"])), column_slices=question["column_slices"])
     model = choice.build(tables, question["dense_features"], torch.device("meta"), towers)
-    cost = describe(model, question["dense_features"], question["lengths"])
+    cost = describe(model, question["dense_features"], question["lengths"], question["compute_format"])
     return asdict(replace(cost, towers=describe_towers(model)))

@@ -16,6 +16,7 @@ from recsys_lab.kernels.attention import causal_silu
 from recsys_lab.models.attention import Groups
 from recsys_lab.models.jagged import Places
 from recsys_lab.models.linear import matmul
+from recsys_lab.models.moved_bytes import one_kernel
 
 #: Of a sequence, so many rows look back together. Longer ones so never make the half of the square that causality cuts off.
 ROWS_AT_ONCE = 256
@@ -90,6 +91,7 @@ class _Attend(torch.autograd.Function):
     """Of queries, keys and values [N, h * d], group by group and block by block."""
 
     @staticmethod
+    @one_kernel()
     def forward(ctx: Any, queries: Tensor, keys: Tensor, values: Tensor, of: Attention) -> Tensor:
         ctx.of = of
         ctx.save_for_backward(queries, keys, values)
@@ -110,6 +112,7 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @one_kernel()
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         of, inputs = ctx.of, ctx.saved_tensors
         found = [torch.zeros_like(one) for one in inputs]

@@ -3,7 +3,8 @@
 FLOPs: `torch.utils.flop_counter` over forward and backward of everything after the tables. It counts matrix products only, a
 multiply-add as two; element-wise work, biases and look-ups are left out. Backward is twice forward, but for the first bottom
 layer, whose input needs no gradient. DLRM-DCNv2 of MLPerf: 96.2 MFLOP in all.
-Activation bytes: what autograd keeps for backward (each storage once, weights and constant indices left out), in FP32.
+Activation bytes: what autograd keeps for backward (each storage once, weights and constant indices left out), as if all were FP32. Models
+of sequences are counted in the format that they compute in, as their norms keep FP32: what is kept, times 4 over the bytes of the format.
 """
 
 from __future__ import annotations
@@ -16,38 +17,50 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.hooks import RemovableHandle
+from torchrec import EmbeddingCollection
 
 from recsys_lab.kernels.torch_private import storage_of
 from recsys_lab.models.click_model import ClickModel, table_configs
-from recsys_lab.plan.workload import DenseLayer, ModelCost, TowerWork
+from recsys_lab.models.moved_bytes import MovedBytes
+from recsys_lab.plan.workload import DenseLayer, ModelCost, SequenceWork, TowerWork
 
 _SAMPLES = 8
+#: Products within sequences, as torch counts them.
+_OF_ATTENTION = ("bmm", "_scaled_dot_product")
 
 
-def describe(model: ClickModel, dense_width: int, mean_lengths: Mapping[str, float] | None = None) -> ModelCost:
+def describe(
+    model: ClickModel, dense_width: int, mean_lengths: Mapping[str, float] | None = None, compute_format: str = "fp32"
+) -> ModelCost:
     """Cost of `model`, built on the meta device.
 
     `dense_width`: dense values a sample, 0 for none. `mean_lengths`: look-ups a sample by feature, on which a sequence model's cost
-    depends; 1 where it has none. Samples are taken to be equally long, so padding costs nothing here.
+    depends; 1 where it has none. Samples are taken to be equally long, so padding costs nothing here. `compute_format`: of the dense arch.
     """
     configs = table_configs(model)
-    dense_parameters = [p for name, p in model.named_parameters() if not name.startswith("embeddings.")]
-    values = model.example_values(_SAMPLES, dense_width, mean_lengths or {})
+    dense = {name: p for name, p in model.named_parameters() if not name.startswith("embeddings.")}
     looked_up = model.example(_SAMPLES, mean_lengths or {})
+    reads_sequences = isinstance(model.embeddings, EmbeddingCollection)
+    halves = reads_sequences and compute_format != "fp32"
+    for name, module in model.named_children():
+        if halves and name != "embeddings":
+            module.to(torch.bfloat16)
+    values = model.example_values(_SAMPLES, dense_width, mean_lengths or {})
     layers: list[DenseLayer] = []
     hooks = _hooks(model, layers)
-    work = _work_of(lambda: model.predict(values, looked_up), dense_parameters)
+    work = _work_of(lambda: model.predict(values, looked_up), list(dense.values()))
     for hook in hooks:
         hook.remove()
     model.zero_grad(set_to_none=True)
     return ModelCost(
-        dense_parameters=sum(p.numel() for p in dense_parameters),
+        dense_parameters=sum(p.numel() for p in dense.values()),
         embedding_parameters=sum(c.num_embeddings * c.embedding_dim for c in configs),
         embedding_rows=sum(c.num_embeddings for c in configs),
         forward_flops_per_sample=work.forward_flops,
         backward_flops_per_sample=work.backward_flops,
-        activation_bytes_per_sample=work.activation_bytes,
+        activation_bytes_per_sample=work.activation_bytes * (2 if halves else 1),
         layers=tuple(layers),
+        sequence=SequenceWork(work.attention_flops, work.moved_bytes) if reads_sequences else None,
     )
 
 
@@ -83,6 +96,8 @@ class _Work:
     forward_flops: float
     backward_flops: float
     activation_bytes: float
+    attention_flops: tuple[float, float]
+    moved_bytes: tuple[float, float]
 
 
 def _work_of(forward_pass: Callable[[], Tensor], parameters: Sequence[Tensor]) -> _Work:
@@ -96,14 +111,22 @@ def _work_of(forward_pass: Callable[[], Tensor], parameters: Sequence[Tensor]) -
         return tensor
 
     forward, backward = FlopCounterMode(display=False), FlopCounterMode(display=False)
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), forward:
+    moved_forward, moved_backward = MovedBytes(), MovedBytes()
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), forward, moved_forward:
         output = forward_pass()
     if output.requires_grad:
-        with backward:
+        with backward, moved_backward:
             output.sum().backward()
-    activations = [t for address, t in saved.items() if address not in weights and t.dtype in (torch.float32, torch.bool)]
+    activations = [t for address, t in saved.items() if address not in weights and (t.is_floating_point() or t.dtype == torch.bool)]
     return _Work(
         forward.get_total_flops() / _SAMPLES,
         backward.get_total_flops() / _SAMPLES,
         sum(t.untyped_storage().nbytes() for t in activations) / _SAMPLES,
+        (_of_attention(forward) / _SAMPLES, _of_attention(backward) / _SAMPLES),
+        (moved_forward.total / _SAMPLES, moved_backward.total / _SAMPLES),
     )
+
+
+def _of_attention(counted: FlopCounterMode) -> int:
+    by_operation = counted.get_flop_counts()["Global"]
+    return sum(flops for operation, flops in by_operation.items() if str(operation).split(".")[-1].startswith(_OF_ATTENTION))

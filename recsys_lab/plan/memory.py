@@ -81,7 +81,7 @@ def bytes_of_ranks(plan: ShardingPlan, workload: Workload) -> RankMemory:
     modules = _module_memory(plan, workload)
     columns = sum(_vectors(table, workload) * table.dim for table in plan.tables) if modules.received is None else modules.received
     arrived = sum(_asked(t, workload) * t.dim for t, p in plan.by_table.values() if _copies_rows(t, p, workload))
-    everywhere = 2 * FP32_BYTES * (batch * columns + arrived) + workload.activation_bytes_per_sample * batch
+    everywhere = 2 * FP32_BYTES * (batch * columns + arrived) + workload.kept_bytes
     dense = tuple(workload.dense_bytes + size for size in modules.lasting)
     living = tuple(size + math.ceil(everywhere + more) for size, more in zip(buffers.tolist(), modules.buffers))
     tiered = [table for table, placement in plan.by_table.values() if is_tiered(placement)]

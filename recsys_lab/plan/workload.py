@@ -10,7 +10,7 @@ import numpy as np
 
 from recsys_lab.tables.access import TableAccess
 from recsys_lab.tables.lengths import TOKENS, Lengths, Work
-from recsys_lab.tables.spec import READ_BYTES, STORED_BYTES
+from recsys_lab.tables.spec import ELEMENT_BYTES, READ_BYTES, STORED_BYTES
 
 Size = TypeVar("Size", int, np.ndarray)
 
@@ -41,10 +41,23 @@ class TowerWork:
 
 
 @dataclass(frozen=True)
+class SequenceWork:
+    """What a model of sequences does for a sample beside the products of its layers. Each pair is forward and backward.
+
+    `attention_flops`: products between rows of one sequence. They grow with the square of its length.
+    `moved_bytes`: what all else reads and writes: norms, gates, dropout, joins, gathers, sums of positions.
+    """
+
+    attention_flops: tuple[float, float]
+    moved_bytes: tuple[float, float]
+
+
+@dataclass(frozen=True)
 class ModelCost:
     """Parameters of a model, and its work for one sample after the tables.
 
     `layers`: its linear layers as they run, without those of tower modules. `towers`: its tower modules, whose work is part of it.
+    `sequence`: of a model that reads sequences.
     """
 
     dense_parameters: int
@@ -55,6 +68,7 @@ class ModelCost:
     activation_bytes_per_sample: float
     layers: tuple[DenseLayer, ...]
     towers: tuple[TowerWork, ...] = ()
+    sequence: SequenceWork | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +81,7 @@ class Workload:
         batch_size: B, samples of the rank.
         dense_parameters: of the dense arch.
         forward_flops_per_sample, backward_flops_per_sample: of the dense arch.
-        activation_bytes_per_sample: of the dense arch.
+        activation_bytes_per_sample: of the dense arch, as if all were FP32.
         sparse_optimizer: sgd, adagrad, row_wise_adagrad, adam or lamb.
         dense_optimizer: of the dense arch.
         lengths: L, look-ups a sample by table; needed of sequence tables only.
@@ -83,6 +97,8 @@ class Workload:
         work: FLOPs of a sample by the length of its history, or what is in proportion to them.
         dealt_by: what is even over ranks, as all ranks' samples are dealt out so; None: samples come as they are.
         dedup: equal ids of a rank's batch travel and are looked up once: of sequences, where they travel.
+        compute_format: of the dense arch's forward and backward pass.
+        sequence: what a model of sequences does beside its layers; part of the FLOPs above.
     """
 
     batch_size: int
@@ -104,10 +120,17 @@ class Workload:
     history: Lengths | None = None
     work: Work = TOKENS
     dealt_by: Work | None = None
+    compute_format: str = "fp32"
+    sequence: SequenceWork | None = None
 
     def table_state_bytes(self, rows: Size, cols: Size) -> Size:
         """FP32 optimizer state of a shard of `rows` x `cols`, or of each of many."""
         return 4 * (rows * cols * STATE_PER_WEIGHT[self.sparse_optimizer] + rows * STATE_PER_ROW[self.sparse_optimizer])
+
+    @property
+    def kept_bytes(self) -> float:
+        """Of a batch's activations, which the dense arch keeps for its backward pass in the format that it computes in."""
+        return self.batch_size * self.activation_bytes_per_sample * ELEMENT_BYTES[self.compute_format] / ELEMENT_BYTES["fp32"]
 
     @property
     def dense_bytes(self) -> int:

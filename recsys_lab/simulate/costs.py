@@ -6,7 +6,7 @@ Look-ups and updates are priced by bytes, dense work by the roofline of its laye
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.plan.steps import DENSE, HOST_TIER, MOVES, TIER, WAIT, Step
 from recsys_lab.plan.workload import DenseLayer, Workload
 from recsys_lab.simulate.collectives import Cost, exchange_cost, groups_cost
-from recsys_lab.simulate.profile import Profile
+from recsys_lab.simulate.profile import PAGEABLE, Profile
 from recsys_lab.simulate.stores import host_link_gb_s, moved_ms
 from recsys_lab.tables.spec import ELEMENT_BYTES
 from recsys_lab.units import NS_PER_MS, US_PER_MS, compute_ms, transfer_ms
@@ -24,6 +24,7 @@ from recsys_lab.units import NS_PER_MS, US_PER_MS, compute_ms, transfer_ms
 AHEAD, REST = "ahead", "rest"
 #: Matrix products of a layer: its output; the gradients of its input and of its weights.
 PRODUCTS = {"forward": 1, "backward": 2}
+PHASES = tuple(PRODUCTS)
 
 
 def of_profile(cluster: Cluster, profile: Profile) -> Cluster:
@@ -78,7 +79,9 @@ def compute_step_ms(step: Step, cluster: Cluster, profile: Profile, workload: Wo
 
 def copy_ms(step: Step, cluster: Cluster, profile: Profile) -> np.ndarray:
     """Of input from the host's memory: [R], or [1] where all ranks are alike."""
-    return transfer_ms(1.0, host_link_gb_s(cluster, "input") * profile.host_link_efficiency) * np.asarray(step.bytes_of_rank, dtype=float)
+    pinned = host_link_gb_s(cluster, "input") * profile.host_link_efficiency
+    speed = min(pinned, profile.pageable_gb_s) if profile.input == PAGEABLE else pinned
+    return transfer_ms(profile.input_volume, speed) * np.asarray(step.bytes_of_rank, dtype=float)
 
 
 def collective_step_cost(pieces: Sequence[Step], cluster: Cluster, profile: Profile) -> list[Cost]:
@@ -156,14 +159,11 @@ def _product_tflops(rate: float, peak: float, flops: float, step: Step, profile:
 
 
 def _layers_ms(step: Step, own: Sequence[tuple[DenseLayer, int]], cluster: Cluster, profile: Profile, workload: Workload) -> float:
-    """Each product of each layer by its own roofline. Then what else the step does: other FLOPs (dot products) and element-wise work.
-
-    Element-wise work moves the activations once forward and twice backward, in the compute format.
-    """
-    rate, element = _rate_tflops(step, cluster, profile), ELEMENT_BYTES[step.number_format]
+    """Each product of each layer by its own roofline. Then what else the step does: other products, and element-wise work."""
+    rate, element = _layer_tflops(step, cluster, profile, workload), ELEMENT_BYTES[step.number_format]
     peak = cluster.device.peak_tflops[_peak_name(step, cluster, profile)]
     memory_gb_s = cluster.device.memory_bandwidth_gb_s * profile.memory_efficiency
-    all_products, total = PRODUCTS[step.phase], 0.0
+    total = 0.0
     for layer, products in own:
         rows = workload.batch_size * layer.rows
         flops = 2 * rows * layer.n_in * layer.n_out
@@ -172,7 +172,22 @@ def _layers_ms(step: Step, own: Sequence[tuple[DenseLayer, int]], cluster: Clust
     if step.part == AHEAD:
         return total
     linear = sum(2 * workload.batch_size * layer.rows * layer.n_in * layer.n_out for layer in workload.layers)
-    other = max(step.flops - all_products * linear, 0.0)
-    passed = all_products * workload.batch_size * workload.activation_bytes_per_sample * element / 4
+    other = max(step.flops - PRODUCTS[step.phase] * linear, 0.0)
+    if workload.sequence is not None and profile.attention_mfu is not None:
+        return total + _sequence_ms(workload, step, other, rate, peak * profile.attention_mfu, memory_gb_s)
+    passed = PRODUCTS[step.phase] * workload.batch_size * workload.activation_bytes_per_sample * element / 4
     of_dots = rate if profile.dots_mfu is None else peak * profile.dots_mfu
     return total + compute_ms(other, of_dots) + transfer_ms(passed, memory_gb_s)
+
+
+def _layer_tflops(step: Step, cluster: Cluster, profile: Profile, workload: Workload) -> float:
+    if workload.sequence is None or profile.sequence_mfu is None:
+        return _rate_tflops(step, cluster, profile)
+    return cluster.device.peak_tflops[_peak_name(step, cluster, profile)] * profile.sequence_mfu
+
+
+def _sequence_ms(workload: Workload, step: Step, other: float, rate: float, of_attention: float, memory_gb_s: float) -> float:
+    """What a model of sequences does beside its layers. `other`: FLOPs; `rate`, `of_attention`: TFLOP/s of layers and within sequences."""
+    assert workload.sequence is not None
+    attention, moved = (workload.batch_size * pair[PHASES.index(step.phase)] for pair in astuple(workload.sequence))
+    return compute_ms(attention, of_attention) + compute_ms(max(other - attention, 0.0), rate) + transfer_ms(moved, memory_gb_s)

@@ -59,7 +59,7 @@ def memory_over_time(events: Sequence[Event], memory: RankMemory, rank: int, wor
     end = max((event.end_ms for event in own), default=0.0)
     backward = [event for event in own if is_dense_work(event.step) and event.step.phase == "backward"]
     read = max((event.end_ms for event in backward), default=end)
-    activations = workload.batch_size * workload.activation_bytes_per_sample
+    activations = workload.kept_bytes
     for event in own:
         if is_dense_work(event.step) and event.step.phase == "forward" and event.step.part != AHEAD:
             changes.append((event.start_ms, activations, 0.0))

@@ -14,6 +14,8 @@ from recsys_lab.cluster.topology import KINDS, NUMBER_FORMATS
 
 OVERLAPS = ("copy", "input", "dense_sync", "host_tier", "bottom", "weight_gradients", "collectives", "host")
 COMPUTE_FORMATS = ("fp32", "fp16", "bf16")
+#: Where a batch lies in the host's memory before it is copied to a GPU.
+PINNED, PAGEABLE = INPUTS = ("pinned", "pageable")
 #: How far a figure may be from one that was taken from elsewhere. A share of the memory bandwidth: triad 0.80 to 0.86 on A100 and H200; row
 #: gathers 0.65 of it in one production workload, 0.74 to 0.82 on H100; updates 0.27 there, 0.9 as HugeCTR has them.
 PLAUSIBLE = {"memory_efficiency": 0.05, "lookup_efficiency_forward": 0.12, "lookup_efficiency_backward": 0.3, "launch_overhead_us": 0.2}
@@ -43,6 +45,12 @@ class Profile:
             `dense_mfu`. What holds products far below the peak of tensor cores does not hold them as far below that of FP32 cores.
         small_mfu: the share of the peak that FP32 products of fewer than `small_multiply_adds` reach, where another library computes
             them, as ours on CPU; None: `dense_mfu`.
+        sequence_mfu: the share of the peak that layers reach over all rows of a batch's sequences; None: `dense_mfu`.
+        attention_mfu: the share of the peak that products within sequences reach, forward and backward together; None: as other products,
+            and activations are moved once forward and twice backward. With it each operation beside the products moves its own bytes.
+        input: pinned: a batch is copied at `host_link_efficiency`, beside what `overlaps` names; pageable: at `pageable_gb_s`, and all
+            waits.
+        input_volume: bytes of a batch over those of its ids, lengths and dense features: copies of it, and what else a loader sends.
         table_overhead_us: of each table or piece of one, forward and again backward, where tables have kernels of their own.
         cached_table_us: of a CPU rank's cores, for each piece of a table whose rows are in files behind a cache.
         cached_lookup_ns: the same for each of its look-ups: its row's slot is found, kept and given back.
@@ -90,6 +98,11 @@ class Profile:
     fp32_mfu: ShareOfPeak | None = None
     small_mfu: ShareOfPeak | None = None
     small_multiply_adds: NotNegative = 0.0  # of `small_mfu`
+    sequence_mfu: ShareOfPeak | None = None
+    attention_mfu: ShareOfPeak | None = None
+    input: Annotated[str, OneOf(INPUTS)] = PINNED
+    pageable_gb_s: Positive = 2.4  # one measurement, of MI350X with EPYC 9655 (MLPerf's DLRMv4)
+    input_volume: Factor = 1.0
     iteration_overhead_ms: NotNegative = 0.0
     kernel_us: Annotated[float, Strict(), Interval(ge=0, le=100)] = 0.0
     exchanges_ids: bool = True

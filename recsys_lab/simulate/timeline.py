@@ -30,7 +30,7 @@ from recsys_lab.simulate.costs import collective_step_cost, copy_ms, device_step
 from recsys_lab.simulate.host import host_of, stops_host
 from recsys_lab.simulate.order import is_dense_work, ordered
 from recsys_lab.simulate.placed import BACKGROUND, COPY, LINKS, MESSAGES, STREAMS, Event, Issued, Placed, Schedule
-from recsys_lab.simulate.profile import Profile
+from recsys_lab.simulate.profile import PINNED, Profile
 from recsys_lab.simulate.rooted import exchanges
 from recsys_lab.simulate.stores import behind_kernels, in_the_open, is_brought, next_rows, of_next_batch
 from recsys_lab.units import MIB, US_PER_MS
@@ -101,7 +101,7 @@ def _is_done(step: Step, cluster: Cluster, profile: Profile) -> bool:
 
 def _copy(step: Step, issued: np.ndarray, overhead: float, streams: dict[str, np.ndarray], cluster: Cluster, profile: Profile) -> Placed:
     """Input from the host: of a later batch, beside everything, or of this one, before everything."""
-    beside = not {"copy", "input"}.isdisjoint(profile.overlaps)
+    beside = profile.input == PINNED and not {"copy", "input"}.isdisjoint(profile.overlaps)
     start = (np.zeros_like(streams["compute"]) if beside else np.maximum(streams["compute"], issued)) + overhead
     end = start + copy_ms(step, cluster, profile)
     streams[COPY] = end

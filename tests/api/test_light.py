@@ -192,7 +192,7 @@ def test_the_count_of_every_model_is_the_models_own(model: str) -> None:
     towers = _two([f.name for f in data.features]) if experiment.model.kind.has_towers else ()
     for groups in {(), towers}:
         built = experiment.model.build(tables, dense, torch.device("meta"), groups)
-        cost = experiment.model.counted(tables, dense, groups, lengths)
+        cost = experiment.model.counted(tables, dense, groups, lengths, "fp32")
         own = asdict(describe(built, dense, lengths))
         assert json.loads(json.dumps(asdict(cost))) == json.loads(json.dumps(own | {"towers": [asdict(t) for t in describe_towers(built)]}))
 

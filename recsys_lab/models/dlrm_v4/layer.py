@@ -52,13 +52,13 @@ class Layer(nn.Module):
     def forward(self, rows: Tensor, places: Places, groups: Groups | None, divisor: int) -> Tensor:
         """[N, D] -> [N, D]. `groups` from `Places.groups`; None: a kernel reads sequences of any length."""
         gate, attended = self._kept(self._attend, rows, None, Attention(places, groups, self.heads, divisor))
-        return rows + self.mix(self._kept(self._output, gate, attended))
+        return rows + self._kept(self._output, gate, attended)
 
     def of_last(self, rows: Tensor, places: Places, groups: Groups | None, divisor: int) -> Tensor:
         """[N, D] -> [B, D]: what `forward` gives for the last row of each sequence. No sequence is empty."""
         last = places.last(rows)
         gate, attended = self._kept(self._attend, rows, last, Attention(places, groups, self.heads, divisor))
-        return last + self.mix(self._kept(self._output, gate, attended))
+        return last + self._kept(self._output, gate, attended)
 
     def _attend(self, rows: Tensor, last: Tensor | None, attention: Attention) -> tuple[Tensor, Tensor]:
         """The rows, or the last of each sequence, see those up to themselves: -> the gate, and what they saw."""
@@ -70,7 +70,7 @@ class Layer(nn.Module):
         return silu(gate), see(queries * self.scale, keys, values)
 
     def _output(self, gate: Tensor, attended: Tensor) -> Tensor:
-        return self.dropout(torch.cat([gate, attended, self.after(attended) * gate], dim=1))
+        return self.mix(self.dropout(torch.cat([gate, attended, self.after(attended) * gate], dim=1)))
 
     def _kept(self, step: Callable, *inputs: Any) -> Any:
         """`step` of `inputs`, of which only these are kept for the backward pass, if asked."""

@@ -44,12 +44,17 @@ class TowerWork:
 class SequenceWork:
     """What a model of sequences does for a sample beside the products of its layers. Each pair is forward and backward.
 
-    `attention_flops`: products between rows of one sequence. They grow with the square of its length.
+    `attention_flops`: products between rows of one sequence, of sequences that are equally long.
     `moved_bytes`: what all else reads and writes: norms, gates, dropout, joins, gathers, sums of positions.
     """
 
     attention_flops: tuple[float, float]
     moved_bytes: tuple[float, float]
+
+    def longer(self, times: float) -> SequenceWork:
+        """Of histories so many times as long."""
+        forward, backward = self.attention_flops
+        return SequenceWork((forward * times**2, backward * times**2), (self.moved_bytes[0] * times, self.moved_bytes[1] * times))
 
 
 @dataclass(frozen=True)

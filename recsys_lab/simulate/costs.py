@@ -190,4 +190,7 @@ def _sequence_ms(workload: Workload, step: Step, other: float, rate: float, of_a
     """What a model of sequences does beside its layers. `other`: FLOPs; `rate`, `of_attention`: TFLOP/s of layers and within sequences."""
     assert workload.sequence is not None
     attention, moved = (workload.batch_size * pair[PHASES.index(step.phase)] for pair in astuple(workload.sequence))
-    return compute_ms(attention, of_attention) + compute_ms(max(other - attention, 0.0), rate) + transfer_ms(moved, memory_gb_s)
+    rest, history = max(other - attention, 0.0), workload.history
+    if history is not None and history.mean:  # of sequences that are equally long FLOPs were counted
+        attention *= history.mean_of_squares / history.mean**2
+    return compute_ms(attention, of_attention) + compute_ms(rest, rate) + transfer_ms(moved, memory_gb_s)

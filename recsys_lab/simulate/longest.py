@@ -63,6 +63,7 @@ def _of_longest(workload: Workload, most: Load) -> Workload:
         backward_flops_per_sample=workload.backward_flops_per_sample * most.work,
         activation_bytes_per_sample=workload.activation_bytes_per_sample * most.events,
         layers=tuple(map(longer, workload.layers)),
+        sequence=workload.sequence and workload.sequence.longer(most.events),
         history=workload.history.moved(most),
     )
 

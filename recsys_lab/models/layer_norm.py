@@ -8,14 +8,14 @@ from torch import Tensor, nn
 
 
 class LayerNorm(nn.LayerNorm):
-    """torch's. [..., N] of 16 bits is normalised in FP32 and given back in its own format.
+    """torch's. On a CPU [..., N] of 16 bits is normalised in FP32 and given back in its own format. A GPU's kernel sums in FP32 by itself.
 
     torch's own on CPU adds up the gradients of scale and shift in the format of its input, row after row. In BF16 a sum stands still once
     it is 256 times the next term. Of 4,096 samples with ten features each, shift's came out at a third of what it is.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.dtype.itemsize >= 4:
+        if x.dtype.itemsize >= 4 or x.device.type != "cpu":
             return super().forward(x)
         return F.layer_norm(x.float(), self.normalized_shape, self.weight.float(), self.bias.float(), self.eps).to(x.dtype)
 

@@ -47,10 +47,15 @@ def describe(
             module.to(torch.bfloat16)
     values = model.example_values(_SAMPLES, dense_width, mean_lengths or {})
     layers: list[DenseLayer] = []
-    hooks = _hooks(model, layers)
-    work = _work_of(lambda: model.predict(values, looked_up), list(dense.values()))
-    for hook in hooks:
-        hook.remove()
+
+    def forward_pass() -> Tensor:
+        hooks = _hooks(model, layers)
+        found = model.predict(values, looked_up)
+        for hook in hooks:  # what the backward pass computes again is no layer of its own
+            hook.remove()
+        return found
+
+    work = _work_of(forward_pass, list(dense.values()))
     model.zero_grad(set_to_none=True)
     return ModelCost(
         dense_parameters=sum(p.numel() for p in dense.values()),

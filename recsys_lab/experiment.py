@@ -243,7 +243,7 @@ class Experiment:
 
 def resolve(config: DictConfig) -> Experiment:
     """The experiment that a checked config (`frozen.freeze`) describes. Raises UserError for figures that cannot be."""
-    model, cluster = ModelChoice.of(config.model), resolved(config.cluster)
+    model, cluster, profile = ModelChoice.of(config.model), resolved(config.cluster), resolved(config.simulate.profile)
     simulate = typed_keys(config.simulate, SimulateOptions)
     if simulate.full_rows_hosts is not None:
         model = model.with_share_of_rows(cluster.hosts / simulate.full_rows_hosts)
@@ -267,7 +267,7 @@ def resolve(config: DictConfig) -> Experiment:
         launcher=LauncherChoice(launch, *(launch.keywords[key] for key in ("hosts", "ranks_per_host", "threads_per_rank"))),
         logger=resolved(config.logger),
         simulate=_with_batch_of_rank(simulate, cluster.world_size),
-        profile=resolved(config.simulate.profile),
+        profile=profile.of_sequences if model.kind.reads_sequences else profile,
         ablation=typed(config.ablation, AblationOptions),
         baselines=config.baselines,
         start_from=config.get("start_from"),

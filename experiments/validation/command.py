@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from experiments.validation import collectives, cpu, dmt, emulated, local, mlperf, neo, picture, placements, ratios
+from experiments.validation import collectives, cpu, dlrm_v4, dmt, emulated, local, mlperf, neo, picture, placements, ratios
 from experiments.validation.cases import FRAMEWORKS, cases, of_row
 from experiments.validation.fit import KINDS, Fits, Found, Point, fit, of_systems, spread, systems_of, validate, with_figures
 from experiments.validation.intervals import OF_DEVICES, OF_HOSTS, PROTOCOLS, coverage, errors_without, intervals, of_submitters, typical
@@ -30,9 +30,11 @@ from recsys_lab.report.sections import Table
 from recsys_lab.report.terminal import console, print_table
 from recsys_lab.simulate import Profile
 
-SOFTWARE = (*FRAMEWORKS, "cpu", "neo", "dmt")
+SOFTWARE = (*FRAMEWORKS, "cpu", "neo", "dmt", "dlrm_v4")
 #: Groups whose profile has another name.
-PROFILES = {"dmt": "torchrec"}
+PROFILES = {"dmt": "torchrec", "dlrm_v4": "torchrec"}
+#: Groups of models of sequences.
+SEQUENCES = ("dlrm_v4",)
 
 
 def main(argv: list[str]) -> int:
@@ -130,15 +132,21 @@ def points_of(name: str) -> list[Point[Profile]]:
     """The published points of one profile."""
     if name == "cpu":
         return cpu.points()
-    if name in ("neo", "dmt"):
-        return {"neo": neo, "dmt": dmt}[name].points()
+    if name in ("neo", "dmt", "dlrm_v4"):
+        return {"neo": neo, "dmt": dmt, "dlrm_v4": dlrm_v4}[name].points()
     return [case.point for case in cases(name)]
 
 
 def fits_of(name: str, profile: Profile | None = None) -> Fits[Profile]:
     """Of a profile's points, from the figures of `profile`; None: those on file."""
-    given, names = profile or built("profile", PROFILES.get(name, name)), list(published()[name].fitted)
+    given, names = profile or profile_of(name), list(published()[name].fitted)
     return Fits.of(points_of(name), given, names, [getattr(given, n) for n in names])
+
+
+def profile_of(name: str) -> Profile:
+    """What a group of points is simulated with."""
+    found: Profile = built("profile", PROFILES.get(name, name))
+    return found.of_sequences if name in SEQUENCES else found
 
 
 def for_yaml(names: Sequence[str]) -> dict[str, dict[str, object]]:
@@ -153,7 +161,7 @@ def for_yaml(names: Sequence[str]) -> dict[str, dict[str, object]]:
 
 def fitted(name: str) -> tuple[dict[str, object], list[Found]]:
     """Figures fitted to all systems of a profile, the points, their systems, and the errors of predictions; and what was predicted."""
-    profile, names, points = built("profile", name), list(published()[name].fitted), points_of(name)
+    profile, names, points = profile_of(name), list(published()[name].fitted), points_of(name)
     figures = fit(of_systems(points), profile, names, [getattr(profile, n) for n in names], with_figures)
     fits = fits_of(name, replace(profile, **figures))
     found = validate(fits, PROTOCOLS)
@@ -189,7 +197,7 @@ def summary(found: Sequence[Found], pairs: Sequence[ratios.Pair] = (), choices: 
     intervals hold; how often the faster run is picked; and whether sharders come in their published order.
     """
     by_group = {group: [point for point in found if point.group == group] for group in dict.fromkeys(point.group for point in found)}
-    profiles = {name: built("profile", PROFILES.get(name, name)) for name in SOFTWARE if name in by_group}
+    profiles = {name: profile_of(name) for name in SOFTWARE if name in by_group}
     order, own_intervals = orders(found), intervals(found, profiles)
     covered = coverage(found, own_intervals)
     told = ratios.summary(pairs, choices)

@@ -22,6 +22,7 @@ class ModelKind:
         has_first_order: an id's row has a weight that is added to the logit as it is.
         begins_first_order: those weights can be those of a regression at first (`ClickModel.begin_with`).
         start_keys: the keys that must be true for that. Where null, a table of the user's sets them.
+        reads_sequences: its tables give rows of sequences, which it does not pool first.
         reads_events: it reads times and actions of histories beside its tables (data/batch.py).
         has_towers: it has a module for each of `ModelInputs.towers` (towers.py).
     """
@@ -29,6 +30,7 @@ class ModelKind:
     has_first_order: ClassVar[bool] = False
     begins_first_order: ClassVar[bool] = False
     start_keys: ClassVar[tuple[str, ...]] = ()
+    reads_sequences: ClassVar[bool] = False
     reads_events: ClassVar[bool] = False
     has_towers: ClassVar[bool] = False
 

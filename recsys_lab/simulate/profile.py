@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from annotated_types import Interval
 from pydantic import Strict
@@ -14,6 +14,11 @@ from recsys_lab.cluster.topology import KINDS, NUMBER_FORMATS
 
 OVERLAPS = ("copy", "input", "dense_sync", "host_tier", "bottom", "weight_gradients", "collectives", "host")
 COMPUTE_FORMATS = ("fp32", "fp16", "bf16")
+#: What a profile says of how well its figures are known.
+EVIDENCE = (
+    *("fitted_on", "fitted_systems", "relative_error", "relative_error_outside", "relative_error_hosts"),
+    *("tuning_hosts", "assumed", "spread"),
+)
 #: Where a batch lies in the host's memory before it is copied to a GPU.
 PINNED, PAGEABLE = INPUTS = ("pinned", "pageable")
 #: How far a figure may be from one that was taken from elsewhere. A share of the memory bandwidth: triad 0.80 to 0.86 on A100 and H200; row
@@ -72,6 +77,8 @@ class Profile:
         spread: the fit's own error. Each entry is a direction: figures that move together, and the standard deviation of their logarithms.
         assumed: figures that nothing was fitted to, and the standard deviation of their logarithms by what is plausible (`PLAUSIBLE`).
         fitted_kind: the kind of device of those points. There is no interval for another kind.
+        sequences: what `fitted_on`, `fitted_systems`, the errors, `spread` and `assumed` are for models of sequences, which have points of
+            their own; none: the same.
     """
 
     name: str
@@ -117,11 +124,17 @@ class Profile:
     assumed: dict[str, Annotated[float, Strict(), Interval(ge=0, le=10)]] = field(default_factory=lambda: dict(PLAUSIBLE))
     spread: list[dict[str, Annotated[float, Strict(), Interval(ge=-10, le=10)]]] = field(default_factory=list)
     fitted_kind: Annotated[str, OneOf(KINDS)] = "cuda"
+    sequences: dict[Annotated[str, OneOf(EVIDENCE)], Any] = field(default_factory=dict)
     buffer_factor: Factor = 1.0  # what a step's buffers take, over what the plan counts: temporaries of element-wise work, unused pieces
     process_memory_mb: NotNegative = 0.0  # what libraries take in a process when its first model runs
 
     def __post_init__(self) -> None:
         check_fields(self, "simulate.profile")
+
+    @property
+    def of_sequences(self) -> Profile:
+        """The same software for models of sequences, by the evidence for them."""
+        return replace(self, **self.sequences, sequences={})
 
     @property
     def pipelined(self) -> Profile:

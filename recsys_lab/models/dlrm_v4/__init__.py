@@ -51,6 +51,8 @@ class DLRMV4(ModelOptions):
     its input, its gate and what attention gave for its backward pass, and computes the rest again.
     """
 
+    reads_sequences = True
+
     embedding_dim: Dimension
     max_length: Length
     layers: Depth

@@ -22,6 +22,8 @@ class HSTU(ModelOptions):
     `rows`, `lengths`, `dense_features` and `law` are set by variants that fix their own inputs.
     """
 
+    reads_sequences = True
+
     embedding_dim: Dimension
     objective: str
     max_length: Length

@@ -25,6 +25,8 @@ class Sequence(ModelOptions):
     `rows`, `lengths`, `dense_features` and `law` are set by variants that fix their own inputs.
     """
 
+    reads_sequences = True
+
     embedding_dim: Dimension
     objective: Annotated[str, OneOf(OBJECTIVES)]
     attention: Annotated[str, OneOf(ATTENTIONS)]

@@ -1,0 +1,145 @@
+"""MLPerf's DLRMv4 as its reference trains it: planned, lowered, and simulated with the profile torchrec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from recsys_lab.cluster import Cluster
+from recsys_lab.config.choices import apart_from_hydra, built
+from recsys_lab.experiment import of_words
+from recsys_lab.models.dlrm_v4 import HISTORY
+from recsys_lab.plan import Placement, Shard, ShardingPlan, Steps, Workload
+from recsys_lab.plan.lower import lower
+from recsys_lab.plan.memory import RankMemory, bytes_of_ranks
+from recsys_lab.plan.sharding_plan import even_blocks
+from recsys_lab.planning import workload_of
+from recsys_lab.precision import Precision
+from recsys_lab.sharders.base import PlanInputs
+from recsys_lab.sharders.torchrec import TorchRec
+from recsys_lab.simulate import Profile
+from recsys_lab.tables import AccessStatistics, Table, TableAccess
+from recsys_lab.tables.lengths import Lengths
+
+HERE = Path(__file__).parent
+SAMPLES = 1024
+#: The user's path in BF16, rows and gradients in FP16 on their way, all else in FP32.
+REFERENCE = Precision("reference", dense="bf16_master", compute="bf16", forward_comm="fp16", backward_comm="fp16")
+#: What the reference's loader does: pageable memory, and a merged copy of 12 numbers an event, where three ids of eight bytes are counted.
+INPUT = {"input": "pageable", "input_volume": 4.0}
+ROWS, COLUMNS, TORCHREC, HAND_MADE = "rows", "columns", "torchrec", "hand_made"
+
+
+@dataclass(frozen=True)
+class Case:
+    """`events`: mean length of histories. `plan`: rows: every table by row; columns: A3's own; torchrec: as its planner says;
+    hand_made: albums and artists by column, the others by row. `in_order`: samples of a user follow one another, as published.
+    """
+
+    cluster: str
+    hosts: int
+    events: float
+    plan: str = COLUMNS
+    dedup: bool = True
+    last_layer: str = "all"
+    in_order: bool = True
+
+
+@dataclass(frozen=True)
+class Priced:
+    plan: ShardingPlan
+    steps: Steps
+    workload: Workload
+    cluster: Cluster
+    memory: RankMemory
+
+
+@cache
+def published() -> dict[str, Any]:
+    return yaml.safe_load((HERE / "published.yaml").read_text(encoding="utf-8"))
+
+
+def as_run(profile: Profile) -> Profile:
+    """The software, with the reference's input."""
+    return replace(profile, **INPUT)
+
+
+@cache
+def cluster(name: str, hosts: int) -> Cluster:
+    with apart_from_hydra():
+        found = built("cluster", name)
+    return found.reshaped(hosts, found.ranks_per_host)
+
+
+@cache
+def priced(case: Case) -> Priced:
+    """Planned and lowered once."""
+    tables, access, workload = _model(case.events, case.last_layer, case.in_order)
+    workload, machine = replace(workload, dedup=case.dedup), cluster(case.cluster, case.hosts)
+    plan = PLANS[case.plan](PlanInputs(tables, access, machine, REFERENCE, workload))
+    steps = lower(plan, access, REFERENCE, workload, hot_rows=True)
+    return Priced(plan, steps, workload, machine, bytes_of_ranks(plan, workload))
+
+
+@cache
+def _model(events: float, last_layer: str, in_order: bool) -> tuple[tuple[Table, ...], AccessStatistics, Workload]:
+    words = ["model=dlrm_v4", f"model.last_layer={last_layer}", "data=yambda_law", "mode=simulate", "optimizer=row_wise_adagrad"]
+    with apart_from_hydra():
+        experiment = of_words(words, where="dlrm_v4")
+    experiment = replace(experiment, precision=REFERENCE)
+    data = experiment.open_data()
+    tables = experiment.tables(data)
+    of_history = {feature.name: events if feature.name in HISTORY else 1.0 for feature in data.features}
+    cost = experiment.model.counted(tables, data.dense_features, (), of_history, REFERENCE.compute)
+    access = {table.name: _as_long(data.access[table.name], events, in_order) for table in tables}
+    workload = workload_of(experiment, cost, data, SAMPLES, access)
+    facts = published()
+    history = Lengths.law(events, facts["spread"], facts["cap"])
+    if in_order:
+        history = history.in_order({SAMPLES: facts["order"]["spread_of_mean"] * events})
+    return tables, AccessStatistics(access), replace(workload, history=history)
+
+
+def _as_long(access: TableAccess, events: float, in_order: bool) -> TableAccess:
+    """With histories of so many events, and the candidate; in the published order."""
+    if access.table not in HISTORY:
+        return access
+    times = (events + 1) / access.mean_length
+    longer = replace(access, mean_length=events + 1, bucket_p=tuple(p * times for p in access.bucket_p), alike=())
+    order = published()["order"]
+    return longer.in_order({SAMPLES: order["distinct"][access.table] * SAMPLES * events}) if in_order else longer
+
+
+def _by_row(inputs: PlanInputs) -> ShardingPlan:
+    return _planned(inputs, {table.name: "row_wise" for table in inputs.tables})
+
+
+def _hand_made(inputs: PlanInputs) -> ShardingPlan:
+    """What kept the published run of 32 GPUs alive."""
+    by_column = ("album_id", "artist_id")
+    return _planned(inputs, {table.name: "column_wise" if table.name in by_column else "row_wise" for table in inputs.tables})
+
+
+def _planned(inputs: PlanInputs, force: Mapping[str, str]) -> ShardingPlan:
+    return TorchRec(force=dict(force)).plan(inputs)
+
+
+def _published_columns(inputs: PlanInputs) -> ShardingPlan:
+    """A3's, on as many hosts as there are: each of them has its share of the tables' columns, rank by rank."""
+    given, world = published()["plan"], inputs.cluster.world_size
+    placements = []
+    for table in inputs.tables:
+        whole = given["whole"].get(table.name)
+        ranks = [whole] if whole is not None else given["columns"][table.name]
+        blocks = even_blocks(table.dim, len(ranks))
+        shards = tuple(Shard((rank % world,), 0, table.rows, *columns) for rank, columns in zip(ranks, blocks))
+        placements.append(Placement(table.name, "column_wise" if whole is None else "table_wise", shards))
+    return ShardingPlan("published", inputs.cluster.hosts, inputs.cluster.ranks_per_host, inputs.tables, tuple(placements))
+
+
+PLANS = {ROWS: _by_row, COLUMNS: _published_columns, TORCHREC: lambda inputs: TorchRec().plan(inputs), HAND_MADE: _hand_made}

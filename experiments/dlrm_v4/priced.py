@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,15 @@ import yaml
 
 from recsys_lab.cluster import Cluster
 from recsys_lab.config.choices import apart_from_hydra, built
-from recsys_lab.experiment import of_words
-from recsys_lab.models.dlrm_v4 import HISTORY
-from recsys_lab.plan import Placement, Shard, ShardingPlan, Steps, Workload
+from recsys_lab.data.protocol import DataSet
+from recsys_lab.experiment import Experiment, of_words
+from recsys_lab.models.dlrm_v4 import HISTORY, OTHER_TOKENS
+from recsys_lab.plan import Placement, Shard, ShardingPlan, Step, Steps, Workload
+from recsys_lab.plan.dense import dense_backward, dense_forward
 from recsys_lab.plan.lower import lower
 from recsys_lab.plan.memory import RankMemory, bytes_of_ranks
 from recsys_lab.plan.sharding_plan import even_blocks
+from recsys_lab.plan.workload import ModelCost, SequenceWork
 from recsys_lab.planning import workload_of
 from recsys_lab.precision import Precision
 from recsys_lab.sharders.base import PlanInputs
@@ -27,7 +31,7 @@ from recsys_lab.tables import AccessStatistics, Table, TableAccess
 from recsys_lab.tables.lengths import Lengths
 
 HERE = Path(__file__).parent
-SAMPLES = 1024
+SAMPLES, LAYERS = 1024, 3
 #: The user's path in BF16, rows and gradients in FP16 on their way, all else in FP32.
 REFERENCE = Precision("reference", dense="bf16_master", compute="bf16", forward_comm="fp16", backward_comm="fp16")
 #: What the reference's loader does: pageable memory, and a merged copy of 12 numbers an event, where three ids of eight bytes are counted.
@@ -87,21 +91,56 @@ def priced(case: Case) -> Priced:
 
 
 @cache
-def _model(events: float, last_layer: str, in_order: bool) -> tuple[tuple[Table, ...], AccessStatistics, Workload]:
-    words = ["model=dlrm_v4", f"model.last_layer={last_layer}", "data=yambda_law", "mode=simulate", "optimizer=row_wise_adagrad"]
+def layer_steps(last_layer: str, tokens: float) -> tuple[Workload, tuple[Step, ...]]:
+    """One of the layers, `all` or `candidate`, forward and backward on one rank: what two layers have more than one.
+
+    `tokens`: of a batch.
+    """
+    events = tokens / SAMPLES - OTHER_TOKENS
+    two, one = (_counted(events, which, layers) for which, layers in ((last_layer, 2), ("all", 1)))
+    history = Lengths.law(events, published()["spread"], published()["cap"])
+    work = Workload(
+        batch_size=SAMPLES,
+        dense_parameters=two.dense_parameters - one.dense_parameters,
+        forward_flops_per_sample=two.forward_flops_per_sample - one.forward_flops_per_sample,
+        backward_flops_per_sample=two.backward_flops_per_sample - one.backward_flops_per_sample,
+        activation_bytes_per_sample=two.activation_bytes_per_sample - one.activation_bytes_per_sample,
+        sparse_optimizer="row_wise_adagrad",
+        dense_optimizer="adam",
+        layers=tuple((Counter(two.layers) - Counter(one.layers)).elements()),
+        sequence=SequenceWork(*map(_less, astuple(two.sequence), astuple(one.sequence))),
+        history=history,
+    )
+    return work, (dense_forward(REFERENCE, work, ()), dense_backward(1, REFERENCE, work)[0])
+
+
+def _less(of: tuple[float, float], than: tuple[float, float]) -> tuple[float, float]:
+    return of[0] - than[0], of[1] - than[1]
+
+
+@cache
+def _experiment(last_layer: str, layers: int) -> tuple[Experiment, DataSet]:
+    words = [f"model.last_layer={last_layer}", f"model.layers={layers}"]
     with apart_from_hydra():
-        experiment = of_words(words, where="dlrm_v4")
-    experiment = replace(experiment, precision=REFERENCE)
-    data = experiment.open_data()
-    tables = experiment.tables(data)
+        found = of_words(["model=dlrm_v4", "data=yambda_law", "mode=simulate", "optimizer=row_wise_adagrad", *words], where="dlrm_v4")
+    return replace(found, precision=REFERENCE), found.open_data()
+
+
+def _counted(events: float, last_layer: str, layers: int) -> ModelCost:
+    experiment, data = _experiment(last_layer, layers)
     of_history = {feature.name: events if feature.name in HISTORY else 1.0 for feature in data.features}
-    cost = experiment.model.counted(tables, data.dense_features, (), of_history, REFERENCE.compute)
+    return experiment.model.counted(experiment.tables(data), data.dense_features, (), of_history, REFERENCE.compute)
+
+
+@cache
+def _model(events: float, last_layer: str, in_order: bool) -> tuple[tuple[Table, ...], AccessStatistics, Workload]:
+    experiment, data = _experiment(last_layer, LAYERS)
+    tables, facts = experiment.tables(data), published()
     access = {table.name: _as_long(data.access[table.name], events, in_order) for table in tables}
-    workload = workload_of(experiment, cost, data, SAMPLES, access)
-    facts = published()
     history = Lengths.law(events, facts["spread"], facts["cap"])
     if in_order:
         history = history.in_order({SAMPLES: facts["order"]["spread_of_mean"] * events})
+    workload = workload_of(experiment, _counted(events, last_layer, LAYERS), data, SAMPLES, access)
     return tables, AccessStatistics(access), replace(workload, history=history)
 
 

@@ -54,9 +54,8 @@ def device_step_ms(step: Step, cluster: Cluster, profile: Profile, workload: Wor
 def compute_step_ms(step: Step, cluster: Cluster, profile: Profile, workload: Workload | None) -> np.ndarray:
     """Of a step that is no collective: [R], or [1] where all ranks are alike. Without launch overhead."""
     if step.kind == "dense":
-        own = layers_of(step, profile, workload)
-        if own and workload is not None:
-            return np.array([_layers_ms(step, own, cluster, profile, workload)])
+        if workload is not None and layers_of(step, profile, workload):
+            return np.array([sum(part_ms(step, cluster, profile, workload).values())])
         work = compute_ms(step.flops, _rate_tflops(step, cluster, profile))
         return np.maximum(work, _moved_ms(step, cluster, profile.memory_efficiency))
     efficiency = profile.memory_efficiency
@@ -158,26 +157,33 @@ def _product_tflops(rate: float, peak: float, flops: float, step: Step, profile:
     return peak * profile.small_mfu
 
 
-def _layers_ms(step: Step, own: Sequence[tuple[DenseLayer, int]], cluster: Cluster, profile: Profile, workload: Workload) -> float:
-    """Each product of each layer by its own roofline. Then what else the step does: other products, and element-wise work."""
+def part_ms(step: Step, cluster: Cluster, profile: Profile, workload: Workload) -> dict[str, float]:
+    """What a dense step takes, of a model whose layers are known.
+
+    `layers`: each product of each layer by its own roofline, and what the backward pass computes again. `other_products`: dots of
+    interactions, or within sequences. `moved`: element-wise work.
+    """
     rate, element = _layer_tflops(step, cluster, profile, workload), ELEMENT_BYTES[step.number_format]
     peak = cluster.device.peak_tflops[_peak_name(step, cluster, profile)]
     memory_gb_s = cluster.device.memory_bandwidth_gb_s * profile.memory_efficiency
-    total = 0.0
-    for layer, products in own:
+    of_layers = 0.0
+    for layer, products in layers_of(step, profile, workload):
         rows = workload.batch_size * layer.rows
         flops = 2 * rows * layer.n_in * layer.n_out
         moved = element * (layer.n_in * layer.n_out + rows * (layer.n_in + layer.n_out))
-        total += products * max(compute_ms(flops, _product_tflops(rate, peak, flops, step, profile)), transfer_ms(moved, memory_gb_s))
+        of_layers += products * max(compute_ms(flops, _product_tflops(rate, peak, flops, step, profile)), transfer_ms(moved, memory_gb_s))
     if step.part == AHEAD:
-        return total
+        return {"layers": of_layers}
     linear = sum(2 * workload.batch_size * layer.rows * layer.n_in * layer.n_out for layer in workload.layers)
     other = max(step.flops - PRODUCTS[step.phase] * linear, 0.0)
     if workload.sequence is not None and profile.attention_mfu is not None:
-        return total + _sequence_ms(workload, step, other, rate, peak * profile.attention_mfu, memory_gb_s)
-    passed = PRODUCTS[step.phase] * workload.batch_size * workload.activation_bytes_per_sample * element / 4
-    of_dots = rate if profile.dots_mfu is None else peak * profile.dots_mfu
-    return total + compute_ms(other, of_dots) + transfer_ms(passed, memory_gb_s)
+        attention, again, moved = _of_sequences(workload, step, other)
+        of_layers += compute_ms(again, rate)
+        of_other = compute_ms(attention, peak * profile.attention_mfu)
+    else:
+        moved = PRODUCTS[step.phase] * workload.batch_size * workload.activation_bytes_per_sample * element / 4
+        of_other = compute_ms(other, rate if profile.dots_mfu is None else peak * profile.dots_mfu)
+    return {"layers": of_layers, "other_products": of_other, "moved": transfer_ms(moved, memory_gb_s)}
 
 
 def _layer_tflops(step: Step, cluster: Cluster, profile: Profile, workload: Workload) -> float:
@@ -186,11 +192,11 @@ def _layer_tflops(step: Step, cluster: Cluster, profile: Profile, workload: Work
     return cluster.device.peak_tflops[_peak_name(step, cluster, profile)] * profile.sequence_mfu
 
 
-def _sequence_ms(workload: Workload, step: Step, other: float, rate: float, of_attention: float, memory_gb_s: float) -> float:
-    """What a model of sequences does beside its layers. `other`: FLOPs; `rate`, `of_attention`: TFLOP/s of layers and within sequences."""
+def _of_sequences(workload: Workload, step: Step, other: float) -> tuple[float, float, float]:
+    """Of a step with `other` FLOPs beside its layers: those within sequences, those that are computed again, and bytes of the rest."""
     assert workload.sequence is not None
     attention, moved = (workload.batch_size * pair[PHASES.index(step.phase)] for pair in astuple(workload.sequence))
-    rest, history = max(other - attention, 0.0), workload.history
+    again, history = max(other - attention, 0.0), workload.history
     if history is not None and history.mean:  # of sequences that are equally long FLOPs were counted
         attention *= history.mean_of_squares / history.mean**2
-    return compute_ms(attention, of_attention) + compute_ms(rest, rate) + transfer_ms(moved, memory_gb_s)
+    return attention, again, moved

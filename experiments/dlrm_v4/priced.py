@@ -27,6 +27,7 @@ from recsys_lab.precision import Precision
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.torchrec import TorchRec
 from recsys_lab.simulate import Profile
+from recsys_lab.simulate.simulated import iteration_ms
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
 from recsys_lab.tables.lengths import Lengths
 
@@ -43,6 +44,7 @@ ROWS, COLUMNS, TORCHREC, HAND_MADE = "rows", "columns", "torchrec", "hand_made"
 class Case:
     """`events`: mean length of histories. `plan`: rows: every table by row; columns: A3's own; torchrec: as its planner says;
     hand_made: albums and artists by column, the others by row. `in_order`: samples of a user follow one another, as published.
+    `ranks_per_host`: None: all of the cluster's.
     """
 
     cluster: str
@@ -52,6 +54,7 @@ class Case:
     dedup: bool = True
     last_layer: str = "all"
     in_order: bool = True
+    ranks_per_host: int | None = None
 
 
 @dataclass(frozen=True)
@@ -69,22 +72,32 @@ def published() -> dict[str, Any]:
 
 
 def as_run(profile: Profile) -> Profile:
-    """The software, with the reference's input."""
     return replace(profile, **INPUT)
 
 
 @cache
-def cluster(name: str, hosts: int) -> Cluster:
+def cluster(name: str, hosts: int, ranks_per_host: int | None = None) -> Cluster:
     with apart_from_hydra():
         found = built("cluster", name)
-    return found.reshaped(hosts, found.ranks_per_host)
+    return found.reshaped(hosts, ranks_per_host or found.ranks_per_host)
+
+
+def profile() -> Profile:
+    """The software, with the reference's input."""
+    with apart_from_hydra():
+        found: Profile = built("profile", "torchrec")
+    return as_run(found.of_sequences)
+
+
+def time_ms(of: Priced, software: Profile, on: Cluster) -> float:
+    return iteration_ms(of.steps, on, software, of.plan, of.workload, None, of.memory)
 
 
 @cache
 def priced(case: Case) -> Priced:
     """Planned and lowered once."""
     tables, access, workload = _model(case.events, case.last_layer, case.in_order)
-    workload, machine = replace(workload, dedup=case.dedup), cluster(case.cluster, case.hosts)
+    workload, machine = replace(workload, dedup=case.dedup), cluster(case.cluster, case.hosts, case.ranks_per_host)
     plan = PLANS[case.plan](PlanInputs(tables, access, machine, REFERENCE, workload))
     steps = lower(plan, access, REFERENCE, workload, hot_rows=True)
     return Priced(plan, steps, workload, machine, bytes_of_ranks(plan, workload))

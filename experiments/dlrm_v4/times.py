@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from experiments.dlrm_v4.priced import ROWS, SAMPLES, Case, Priced, as_run, cluster, layer_steps, priced, published
+from experiments.dlrm_v4.priced import ROWS, SAMPLES, Case, Priced, cluster, layer_steps, priced, profile, published
 from recsys_lab.base.progress import Progress
-from recsys_lab.config.choices import built
 from recsys_lab.models.dlrm_v4 import HISTORY
 from recsys_lab.plan.memory import served_of_sequences
-from recsys_lab.simulate import Profile, Simulated, simulate
+from recsys_lab.simulate import Simulated, simulate
 from recsys_lab.simulate.costs import part_ms
 from recsys_lab.simulate.order import is_dense_work
 from recsys_lab.studies.study import Line, Study
@@ -26,11 +25,6 @@ def run(name: str) -> Study:
 
 def case_of(given: dict) -> Case:
     return Case(given["cluster"], given["hosts"], published()["events"][given["events"]], given["plan"], given["dedup"])
-
-
-def profile() -> Profile:
-    found: Profile = built("profile", "torchrec")
-    return as_run(found.of_sequences)
 
 
 def simulated(of: Priced) -> Simulated:

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from experiments.dlrm_v4.priced import Case, Priced, as_run, priced, published
+from experiments.dlrm_v4.priced import as_run, priced, published, time_ms
+from experiments.dlrm_v4.times import case_of
 from experiments.validation.fit import Point, Setting
-from recsys_lab.cluster import Cluster
 from recsys_lab.simulate import Profile
-from recsys_lab.simulate.simulated import iteration_ms
 
 
 def points() -> list[Point[Profile]]:
     return [_point(given) for given in published()["times"]]
-
-
-def case_of(given: dict) -> Case:
-    return Case(given["cluster"], given["hosts"], published()["events"][given["events"]], given["plan"], given["dedup"])
-
-
-def time_ms(of: Priced, profile: Profile, cluster: Cluster) -> float:
-    return iteration_ms(of.steps, cluster, as_run(profile), of.plan, of.workload, None, of.memory)
 
 
 def _point(given: dict) -> Point[Profile]:
@@ -33,9 +24,9 @@ def _point(given: dict) -> Point[Profile]:
         "dlrm_v4",
         given["what"],
         given["ms"],
-        lambda profile: time_ms(of, profile, on),
+        lambda profile: time_ms(of, as_run(profile), on),
         cluster=on,
-        time_ms=lambda profile, cluster: time_ms(of, profile, cluster),
+        time_ms=lambda profile, cluster: time_ms(of, as_run(profile), cluster),
         setting=setting,
         together=run,
     )

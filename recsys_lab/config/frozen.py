@@ -55,8 +55,8 @@ def register_resolvers() -> None:
     in one second. `${calibrated:KEY,X}`, `${calibrated_core:KEY,X}`, `${calibrated_time:KEY,X}`, `${calibrated_host:KEY,X}`: what calibrate
     measured, of a core, for a rank's part of one here, of the whole machine; X where it has not (calibrated.py).
     `${table_file:FILE,dim|half_dim}`: of the tables of `model.file`, their one dimension, or half of it. `${requested_batch:X}`: samples a
-    rank of the request of TorchRec's in `model.file`; X where that is no such file. `${torchrun_hosts:}`, `${torchrun_ranks_per_host:}`:
-    what torchrun started. `${gpus_per_node:K,R}`: R where devices are of kind cuda, none elsewhere.
+    rank of the request of TorchRec's in `model.file`, else the model's `rank_batch`, else X. `${torchrun_hosts:}`,
+    `${torchrun_ranks_per_host:}`: what torchrun started. `${gpus_per_node:K,R}`: R where devices are of kind cuda, none elsewhere.
     """
     resolvers = {
         "host_link_gb_s": lambda ranks_per_host, gb_s: round(ranks_per_host * gb_s, 6),
@@ -72,13 +72,18 @@ def register_resolvers() -> None:
         "run_name": lambda study, model, sharder: study.replace("/", "_") if study and "/" in study else f"{model}_{sharder}",
         "unique": lambda: secrets.token_hex(3),
         "table_file": lambda file, what: {"dim": dim_of_tables, "half_dim": _half_dim}[what](file),
-        "requested_batch": lambda samples, *, _root_: (batch_of_request(OmegaConf.select(_root_, "model.file")) or (samples,))[0],
+        "requested_batch": _requested_batch,
         "gpus_per_node": lambda kind, ranks_per_host: ranks_per_host if kind == "cuda" else None,
         "torchrun_hosts": lambda: int(os.environ.get("WORLD_SIZE", 1)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
         "torchrun_ranks_per_host": lambda: int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
     }
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
+
+
+def _requested_batch(samples: int, *, _root_: DictConfig) -> int:
+    of_file = batch_of_request(OmegaConf.select(_root_, "model.file"))
+    return of_file[0] if of_file else OmegaConf.select(_root_, "model.rank_batch") or samples
 
 
 def freeze(config: DictConfig) -> DictConfig:

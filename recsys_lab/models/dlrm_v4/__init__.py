@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from annotated_types import Interval
 from pydantic import Strict
 
-from recsys_lab.base.ranges import DenseFeatures, Depth, Dimension, Length, RowCount, ShareBelowOne, Width
+from recsys_lab.base.ranges import Count, DenseFeatures, Depth, Dimension, Length, RowCount, ShareBelowOne, Width
 from recsys_lab.models.options import ModelOptions
 from recsys_lab.tables import LawOptions
 from recsys_lab.tables.lengths import Work
@@ -48,7 +48,8 @@ class DLRMV4(ModelOptions):
     `time_buckets`: of the time since an event. `hidden`: inner width of the MLPs of every token. `action_dim`: of each bit of an action.
     `last_layer`: computes its output for the candidate alone, or for all tokens; the loss is the same. `divisor`: of attention's weights,
     a rank's longest sequence as MLPerf has it, or `max_length`, so that a sample does not depend on its company. `recompute`: a layer keeps
-    its input, its gate and what attention gave for its backward pass, and computes the rest again.
+    its input, its gate and what attention gave for its backward pass, and computes the rest again. `rank_batch`: samples a rank of
+    a cluster that is simulated.
     """
 
     reads_sequences = True
@@ -69,6 +70,7 @@ class DLRMV4(ModelOptions):
     input_dropout: ShareBelowOne
     dropout: ShareBelowOne
     loss_weight: LossWeight
+    rank_batch: Count
     rows: list[RowCount] | None = None
     lengths: list[Length] | None = None
     dense_features: DenseFeatures | None = None

@@ -59,7 +59,7 @@ def test_other_words_of_a_command_line_are_left_to_hydra() -> None:
 
 
 def test_all_papers_are_there() -> None:
-    assert {paper.name for paper in papers()} == {"cpu_dlrm", "dmt", "emulated", "flexshard", "neo", "torchrec"}
+    assert {paper.name for paper in papers()} == {"cpu_dlrm", "dlrm_v4", "dmt", "emulated", "flexshard", "neo", "torchrec"}
     assert sum(paper.tables + paper.figures for paper in papers()) == 64
 
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from recsys_lab.models.click_model import ModelInputs
+from recsys_lab.models.dlrm_v4 import DLRMV4
 from recsys_lab.models.moved_bytes import MovedBytes, one_kernel
 from recsys_lab.models.workload import describe
 from tests.models.test_dlrm_v4 import FULL, ROWS, tables
-from recsys_lab.models.click_model import ModelInputs
-from recsys_lab.models.dlrm_v4 import DLRMV4
 
 
 def meta(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -55,7 +55,9 @@ def test_a_norm_by_hand() -> None:
 
 def test_half_the_format_moves_and_keeps_less_and_a_layer_that_is_computed_again_is_one() -> None:
     def cost(format_name: str, **other: object):
-        return describe(DLRMV4(**FULL | other).build(ModelInputs(tables(512, ROWS), 0, torch.device("meta"))), 0, {"item_id": 200}, format_name)
+        return describe(
+            DLRMV4(**FULL | other).build(ModelInputs(tables(512, ROWS), 0, torch.device("meta"))), 0, {"item_id": 200}, format_name
+        )
 
     full, half, kept = cost("fp32"), cost("bf16"), cost("fp32", recompute=False)
     assert full.sequence is not None and half.sequence is not None

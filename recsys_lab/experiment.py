@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
+from recsys_lab.base.losses import SOFTMAX
 from recsys_lab.cluster import Cluster
 from recsys_lab.config import command_line
 from recsys_lab.config.choices import apart_from_hydra
@@ -32,6 +33,7 @@ from recsys_lab.config.options import (
 )
 from recsys_lab.config.schema import resolved, typed, typed_keys
 from recsys_lab.data.capped import capped
+from recsys_lab.data.catalogue import with_catalogue
 from recsys_lab.data.frequencies import with_frequencies
 from recsys_lab.data.in_order import in_stored_order
 from recsys_lab.data.labels import check_labels
@@ -137,6 +139,7 @@ class Experiment:
             remedy = "mode=predict predictions=FILE.parquet"
             raise UserError("rows without labels cannot be judged", where="data.label", given=f"mode={self.mode}", remedy=remedy)
         data = with_frequencies(data_set, self.data.frequencies) if self.data.frequencies is not None else data_set
+        data = with_catalogue(data, self.batch_size_here) if self.model.loss == SOFTMAX else data
         data = sliced(data, self.model.column_slices)
         data = data if self.data.order == SHUFFLED else in_stored_order(data)
         return data if most_rows is None else capped(data, most_rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recsys_lab.base.ranges import Length, Seed
 from recsys_lab.data.dataset import OpenDataSet
-from recsys_lab.data.interactions import Objective, Passes, Pooling, open_interactions
+from recsys_lab.data.interactions import Loss, Negatives, Objective, Passes, Pooling, open_interactions
 from recsys_lab.data.protocol import Feature
 from recsys_lab.data.sources import check_root, find_file, missing_file, named_file
 from recsys_lab.data.text import OnBadLine
@@ -29,6 +29,8 @@ def open_movielens(
     objective: Objective,
     pooling: Pooling,
     max_length: Length,
+    loss: Loss,
+    negatives: Negatives | None,
     passes: Passes,
     seed_of_negatives: Seed,
     cache: str | None,
@@ -54,6 +56,8 @@ def open_movielens(
         objective=objective,
         pooling=pooling,
         max_length=max_length,
+        loss=loss,
+        negatives=negatives,
         passes=passes,
         seed_of_negatives=seed_of_negatives,
         cache=cache,

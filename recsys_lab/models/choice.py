@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from omegaconf import DictConfig, OmegaConf
 
 from recsys_lab.base.answers import answer
+from recsys_lab.base.losses import BINARY, SAMPLED_SOFTMAX
 from recsys_lab.config.schema import resolved
 from recsys_lab.data.protocol import DataSet, Feature
 from recsys_lab.errors import UserError
@@ -90,6 +91,11 @@ class ModelChoice:
         """With those keys true; itself where none is open."""
         return replace(self, keys={**self.keys, **dict.fromkeys(self.open_keys, True)}) if self.open_keys else self
 
+    @property
+    def loss(self) -> str | None:
+        """Of a model for the next item: of base/losses.py."""
+        return self.keys.get("loss", BINARY) if self.objective == "next_item" else None
+
     def with_share_of_rows(self, share: float) -> ModelChoice:
         """With so much of each table's rows, one at least. UserError where the model fixes no rows."""
         if self.rows is None:
@@ -124,9 +130,10 @@ class ModelChoice:
         return tuple(Feature(name, rows, float(length), pooling, law=law) for name, rows, length in each)
 
     def histories(self, items: int) -> tuple[Feature, ...]:
-        """That a model of histories reads, of so many `items`: next_item has the item after each, and one that never came."""
+        """That a model of histories reads, of so many `items`: next_item has the item after each, and negatives as its loss needs them."""
         length = float(self.keys["max_length"])
-        others = {"positive": length, "negative": length} if self.objective == "next_item" else {"candidate": 1.0}
+        negatives = {BINARY: length, SAMPLED_SOFTMAX: 128.0}.get(self.loss or "", 0.0)
+        others = {"positive": length, "negative": negatives} if self.objective == "next_item" else {"candidate": 1.0}
         return tuple(Feature(name, items, each, "none", "item") for name, each in ({"item": length} | others).items())
 
     def tables(self, data: DataSet, dtype: str) -> tuple[Table, ...]:

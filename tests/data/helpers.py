@@ -82,6 +82,8 @@ def interactions_options(root: Path, **changed) -> dict:
         "objective": "next_item",
         "pooling": "none",
         "max_length": 50,
+        "loss": "binary",
+        "negatives": None,
         "passes": 1,
         "seed_of_negatives": 1,
         "cache": str(root / "cache"),

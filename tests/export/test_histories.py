@@ -50,6 +50,8 @@ def test_a_history_has_the_rows_of_the_test_split(
         objective=objective,
         pooling=pooling,
         max_length=5,
+        loss="binary",
+        negatives=None,
         passes=1,
         seed_of_negatives=1,
         cache=str(tmp_path / "cache"),

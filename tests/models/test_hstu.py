@@ -72,7 +72,7 @@ def test_the_model_is_its_formulas() -> None:
         hidden = by_hand(model, ids, sample)
         scores = [math.sqrt(D) * (hidden * item[torch.tensor(ids[name][sample])]).sum(1) for name in ("positive", "negative")]
         torch.testing.assert_close(logits[begin : begin + length], torch.stack(scores, dim=1), rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(users[sample], hidden[-1], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(users[sample], math.sqrt(D) * hidden[-1], rtol=1e-4, atol=1e-5)
         begin += length
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from annotated_types import Interval
 from pydantic import Strict
 
+from recsys_lab.base.losses import BINARY, LOSSES, SAMPLED_SOFTMAX
 from recsys_lab.base.ranges import Length, OneOf, Seed
 from recsys_lab.data.cache import cache_folder, digest, prepared
 from recsys_lab.data.columns import read_row_counts, write_row_counts
@@ -38,6 +39,10 @@ OBJECTIVES = ("next_item", "click")
 POOLINGS = ("none", "sum", "mean")
 Objective = Annotated[str, OneOf(OBJECTIVES)]
 Pooling = Annotated[str, OneOf(POOLINGS)]
+Loss = Annotated[str, OneOf(LOSSES)]
+Negatives = Annotated[int, Strict(), Interval(ge=1, le=2**16)]
+#: Of next_item, where the config leaves them open: for each place of a history, or for a history.
+NEGATIVES = {BINARY: 1, SAMPLED_SOFTMAX: 128}
 Passes = Annotated[int, Strict(), Interval(ge=1, le=10**6)]
 SUFFIXES = (".inter", ".txt", ".csv", ".tsv", ".dat", ".data", ".rating")
 #: Which of a user's items is held out, counted from the end.
@@ -57,13 +62,17 @@ def open_interactions(
     objective: Objective,
     pooling: Pooling,
     max_length: Length,
+    loss: Loss,
+    negatives: Negatives | None,
     passes: Passes,
     seed_of_negatives: Seed,
     cache: str | None,
 ) -> OpenDataSet:
     """The data set in `root`/`file`. `wanted` is ignored: the data decide the tables.
 
-    `pooling`: of all features. None makes them sequences. `passes`: of the train split over the users, each with other negatives.
+    `loss`: of next_item, which says what `negatives` are of: each place of a history (binary), a history (sampled_softmax), or none
+    (softmax: data/catalogue.py has every item). `pooling`: of all features. None makes them sequences. `passes`: of the train split over
+    the users, each with other negatives.
     Raises UserError for a missing or bad file, and for options that cannot go together.
     """
     if objective == "next_item" and pooling != "none":
@@ -75,7 +84,10 @@ def open_interactions(
     side = only_file(check_root(root), category, (), "data.category") if category else None
     folder, meta = prepared_histories(path, layout, on_bad_line, side, cache_folder(cache))
     inputs = Inputs(Histories.load(folder, meta), max_length, time)
-    train: NextItems | Clicks = (NextItems if objective == "next_item" else Clicks)(inputs, passes, seed_of_negatives)
+    train: NextItems | Clicks = Clicks(inputs, passes, seed_of_negatives)
+    drawn = NEGATIVES.get(loss, 0) if negatives is None or loss not in NEGATIVES else negatives
+    if objective == "next_item":
+        train = NextItems(inputs, passes, seed_of_negatives, drawn, by_place=loss == BINARY)
     held_out = _held_out(inputs, seed_of_negatives)
     evaluated: Callable[[Inputs, HeldOut], Split] = HistoriesBefore if objective == "next_item" else HeldOutClicks
     features = _features(train, meta, time, pooling)
@@ -84,7 +96,19 @@ def open_interactions(
         0,
         {"train": train} | {name: evaluated(inputs, samples) for name, samples in held_out.items()},
         AccessStatistics({}),
-        digest(["interactions", meta["fingerprint"], objective, seed_of_negatives, max_length, passes, [vars(f) for f in features]]),
+        digest(
+            [
+                "interactions",
+                meta["fingerprint"],
+                objective,
+                seed_of_negatives,
+                max_length,
+                loss,
+                drawn,
+                passes,
+                [vars(f) for f in features],
+            ]
+        ),
         (*meta["notes"], *_of_empty_splits(train.rows, held_out)),
         held_out=held_out,
         keep=partial(keep, folder, meta, max_length),
@@ -98,7 +122,9 @@ def _features(train: NextItems | Clicks, meta: dict, time: bool, pooling: str) -
     """The columns of the splits' rows, in their order."""
     items, categories = meta["items"] + 1, meta["categories"] + 1
     length = train.mean_length if train.rows else meta["interactions"] / meta["users"]
-    both = (("positive", length), ("negative", length)) if isinstance(train, NextItems) else (("candidate", 1.0),)
+    both: tuple[tuple[str, float], ...] = (("candidate", 1.0),)
+    if isinstance(train, NextItems):
+        both = ("positive", length), ("negative", train.negatives * (length if train.by_place else 1.0))
     features = [Feature(name, items, mean, pooling, "item") for name, mean in (("item", length), *both)]
     if meta["categories"]:
         features.append(Feature("category", categories, length, pooling, "category"))

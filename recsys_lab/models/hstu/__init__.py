@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from recsys_lab.base.ranges import DenseFeatures, Depth, Dimension, Length, RowCount, ShareBelowOne, Width
+from recsys_lab.base.losses import BINARY, LOSSES
+from recsys_lab.base.ranges import DenseFeatures, Depth, Dimension, Length, OneOf, Positive, RowCount, ShareBelowOne, Width
 from recsys_lab.models.options import ModelOptions
 from recsys_lab.tables import LawOptions
 
@@ -18,6 +19,7 @@ class HSTU(ModelOptions):
     """`blocks` layers of `heads`, each with queries and keys of `attention_dim` and values of `linear_dim`.
 
     `max_length`: places told apart, counted from a history's end. Earlier ones share the last.
+    `loss`: binary | sampled_softmax | softmax. `temperature`: vectors are L2-normalised and products divided by it; None: plain products.
     `rows`, `lengths`, `dense_features` and `law` are set by variants that fix their own inputs.
     """
 
@@ -29,6 +31,8 @@ class HSTU(ModelOptions):
     attention_dim: Width
     linear_dim: Width
     dropout: ShareBelowOne = 0.0
+    loss: Annotated[str, OneOf(LOSSES)] = BINARY
+    temperature: Positive | None = None
     rows: list[RowCount] | None = None
     lengths: list[Length] | None = None
     dense_features: DenseFeatures | None = None

@@ -22,12 +22,13 @@ from recsys_lab.errors import UserError
 from recsys_lab.kernels.attention import fuses_attention
 from recsys_lab.models.attention import Groups
 from recsys_lab.models.click_model import ClickModel, ModelInputs
-from recsys_lab.models.history import TOLD, check_no_dense, history_of, next_item_logits, placed_rows
+from recsys_lab.models.history import check_no_dense, history_of, placed_rows
 from recsys_lab.models.hstu import HSTU
 from recsys_lab.models.jagged import Places
 from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import embedding_rows, feature_names
 from recsys_lab.models.linear import Linear
+from recsys_lab.models.next_item import TOLD, NextItem, Told, items_of
 from recsys_lab.models.pointwise import attend
 
 
@@ -71,6 +72,7 @@ class HSTUNetwork(ClickModel):
         self.history = history_of(self.features)
         self.embeddings = embedding_rows(tables, device)
         self.scale, self.head_columns = dim**0.5, max(options.attention_dim, options.linear_dim)
+        self.next_item: NextItem = NextItem(options.loss, options.temperature, self.scale, items_of(tables))
         self.place = nn.Embedding(options.max_length, dim, device=device)
         self.dropout = nn.Dropout(options.dropout)
         self.blocks = nn.ModuleList([HSTUBlock(dim, *sizes, options.dropout, device) for _ in range(options.blocks)])
@@ -81,18 +83,18 @@ class HSTUNetwork(ClickModel):
         nn.init.normal_(self.place.weight, std=0.02)
 
     def forward(self, dense: Tensor | None, sparse: KeyedJaggedTensor) -> Tensor:
-        """F sequences of B samples -> logits [N, 2]: of the item that comes next, and of one that never came. There are no dense values."""
-        return self.predict(dense, self.embeddings(sparse))
+        """F sequences of B samples -> what the loss reads of each of N places (NextItem.output). There are no dense values."""
+        return self.predict(Told.of(sparse), self.embeddings(sparse))
 
-    def predict(self, dense: Tensor | None, looked_up: Mapping[str, JaggedTensor]) -> Tensor:
-        """The model after its tables: each feature's sequences -> logits [N, 2]."""
-        hidden, _ = self.read_history(looked_up)  # [N, D]
-        return next_item_logits(hidden, looked_up, self.scale)
+    def predict(self, told: Told, looked_up: Mapping[str, JaggedTensor]) -> Tensor:  # type: ignore[override]  # ids, not dense values
+        """The model after its tables: each feature's sequences -> as `forward`."""
+        hidden, places = self.read_history(looked_up)  # [N, D]
+        return self.next_item.output(hidden, looked_up, told, places, looked_up[self.history[0]].lengths())
 
     def users(self, looked_up: Mapping[str, JaggedTensor]) -> Tensor:
-        """[B, D], whose dot product with an item's vector is the score of that item as the next."""
+        """[B, D], whose product with an item's vector (`next_item.of_items`) is the score of that item as the next."""
         hidden, places = self.read_history(looked_up)
-        return places.last(hidden)
+        return self.next_item.of_users(places.last(hidden))
 
     def read_history(self, looked_up: Mapping[str, JaggedTensor]) -> tuple[Tensor, Places]:
         """The history's rows [N, D] after all layers."""
@@ -106,8 +108,10 @@ class HSTUNetwork(ClickModel):
     def example(self, samples: int, mean_lengths: Mapping[str, float]) -> dict[str, JaggedTensor]:
         """As ClickModel's: every sample has the history's mean length, rounded."""
         dim, length = self.place.embedding_dim, max(1, round(mean_lengths.get(self.history[0], 1.0)))
-        rows = [torch.empty(samples * length, dim, device="meta", requires_grad=True) for _ in self.features]
-        return {name: JaggedTensor(own, lengths=torch.full((samples,), length)) for name, own in zip(self.features, rows)}
+        return self.next_item.example(self.features, dim, samples, dict.fromkeys(self.features, length), mean_lengths)
+
+    def example_values(self, samples: int, dense_width: int, mean_lengths: Mapping[str, float]) -> Told:
+        return Told.example(self.example(samples, mean_lengths))
 
 
 def _check(features: list[str], dense_width: int, objective: str) -> None:

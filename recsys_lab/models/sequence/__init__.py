@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from recsys_lab.base.ranges import DenseFeatures, Depth, Dimension, Length, OneOf, RowCount, ShareBelowOne, Width
+from recsys_lab.base.losses import BINARY, LOSSES
+from recsys_lab.base.ranges import DenseFeatures, Depth, Dimension, Length, OneOf, Positive, RowCount, ShareBelowOne, Width
 from recsys_lab.models.options import ModelOptions
 from recsys_lab.tables import LawOptions
 
@@ -21,7 +22,8 @@ class Sequence(ModelOptions):
     """`objective`: next_item | click. `attention`: transformer (`blocks` of `heads`, inner layers `feed_forward` wide) | pairwise.
 
     `max_length`: places told apart, counted from a history's end. Earlier ones share the last. `over_layers`: click's alone, end in 1.
-    `rows`, `lengths`, `dense_features` and `law` are set by variants that fix their own inputs.
+    `loss` of next_item: binary | sampled_softmax | softmax. `temperature`: vectors are L2-normalised and products divided by it; None:
+    plain products. `rows`, `lengths`, `dense_features` and `law` are set by variants that fix their own inputs.
     """
 
     embedding_dim: Dimension
@@ -33,6 +35,8 @@ class Sequence(ModelOptions):
     feed_forward: Width
     over_layers: list[Width]
     dropout: ShareBelowOne = 0.0
+    loss: Annotated[str, OneOf(LOSSES)] = BINARY
+    temperature: Positive | None = None
     rows: list[RowCount] | None = None
     lengths: list[Length] | None = None
     dense_features: DenseFeatures | None = None

@@ -155,6 +155,10 @@ class Experiment:
         """Whether its quality stands beside baselines: of clicks alone."""
         return self.baselines and self.judges_clicks(data)
 
+    def compares_items(self, data: DataSet) -> bool:
+        """The same of a model for the next item."""
+        return self.baselines and self.judges and data.learnable and self.model.objective == "next_item" and "validation" in data.held_out
+
     def check(self, data: DataSet) -> None:
         """UserError for empty splits, too large steps, clicks that could not be judged as is wanted, or a start that nothing gives."""
         if self.starts_ranks and (empty := [split for split, rows in data.splits.items() if not rows.rows]):

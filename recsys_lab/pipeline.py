@@ -36,6 +36,7 @@ from recsys_lab.planning import (
 )
 from recsys_lab.record.environment import check_rows, write_environment
 from recsys_lab.record.loggers import libraries
+from recsys_lab.record.metrics import NEXT_ITEM_PROTOCOL
 from recsys_lab.record.result import CHOICES, RESULT_FILE, Result, plan_summary, write_result
 from recsys_lab.record.run_folder import REASONS_FILE, STORES_FILE
 from recsys_lab.report import say
@@ -109,6 +110,11 @@ def run(
         from recsys_lab.train.baselines import fitted
 
         compared = fitted(data if rows is None else experiment.open_data(rows), experiment.seed)
+    of_items = None
+    if writes and experiment.compares_items(data):
+        from recsys_lab.train.item_baselines import item_baselines
+
+        of_items = item_baselines(data, experiment.seed)
     record = Result(
         status="completed",
         mode=experiment.mode,
@@ -120,6 +126,8 @@ def run(
         simulated=simulated,
         chosen=experiment.chosen or None,
         baselines=compared.figures if compared else None,
+        item_baselines=of_items,
+        protocol=NEXT_ITEM_PROTOCOL if experiment.judges and experiment.model.objective == "next_item" else None,
         unknown_values=data.unknown_values or None,
     )
     if writes and experiment.resume:

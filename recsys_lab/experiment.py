@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
@@ -18,6 +19,7 @@ from recsys_lab.config import command_line
 from recsys_lab.config.choices import apart_from_hydra
 from recsys_lab.config.default_hyperparameters import default_hyperparameters
 from recsys_lab.config.frozen import fingerprint, plain
+from recsys_lab.config.next_item_defaults import next_item_defaults
 from recsys_lab.config.options import (
     JUDGES,
     PREDICT,
@@ -37,7 +39,7 @@ from recsys_lab.data.catalogue import with_catalogue
 from recsys_lab.data.frequencies import with_frequencies
 from recsys_lab.data.in_order import in_stored_order
 from recsys_lab.data.labels import check_labels
-from recsys_lab.data.protocol import DataSet
+from recsys_lab.data.protocol import DataSet, HistoryCounts
 from recsys_lab.data.sliced import sliced
 from recsys_lab.data.values import check_column
 from recsys_lab.errors import UserError
@@ -125,6 +127,11 @@ class Experiment:
         here = self.cluster.name == LOCAL or self.choices.get("launcher") == EMULATED
         return self.batch_size_here if here else self.simulate.batch_size
 
+    @property
+    def _same_batch(self) -> bool:
+        """Whether a rank of the named cluster has as many samples as one that trains here."""
+        return not self.simulates or self.batch_size == self.batch_size_here
+
     def train_steps(self, data: DataSet) -> int:
         """Of a training that runs to its end."""
         steps = -(-data.splits["train"].rows // self.data.batch_size) * self.trainer.epochs
@@ -167,6 +174,10 @@ class Experiment:
         if self.trains and self.data.batch_size * look_ups > MOST_IDS:
             given = f"{self.data.batch_size:,} samples of {look_ups:,.0f} ids"
             raise UserError("a step has too many ids", where="data.batch_size", given=given, allowed=f"{MOST_IDS:,} ids a step")
+        if self.model.loss == SOFTMAX and not self._same_batch:
+            remedy = f"simulate.batch_size={self.batch_size_here} data.batch_size={self.data.batch_size}, or model.loss=sampled_softmax"
+            given = f"softmax with {self.batch_size} samples a rank of {self.cluster.name}, {self.batch_size_here} here"
+            raise UserError("every item is looked up once a batch of a rank", where="model.loss", given=given, remedy=remedy)
         if self.judges_clicks(data):
             check_labels(data)
         for key, column in self.evaluate.named if self.judges else ():
@@ -182,6 +193,8 @@ class Experiment:
         """Itself, with what its config leaves open chosen for the rows of `data` where these ask for it: `chosen` says what."""
         if not data.chooses_settings:
             return self
+        if self.model.objective == "next_item" and data.history_counts is not None:
+            return self._decided(data.history_counts)
         model = self.model.able_to_begin()
         if self.mode in JUDGES:
             return replace(self, model=model)
@@ -191,6 +204,16 @@ class Experiment:
         fit = default_hyperparameters(data.splits["train"].rows, self.data.batch_size, linear, begins, self.trainer, self.optimizer)
         chosen = {f"model.{key}": True for key in self.model.open_keys} | fit.chosen
         return replace(self, model=model, trainer=fit.trainer, optimizer=fit.optimizer, chosen=chosen)
+
+    def _decided(self, counts: HistoryCounts) -> Experiment:
+        """The same of a model for the next item. What a trained model is needs to be known where it is judged, too."""
+        fit, keys = next_item_defaults(counts, self.model.keys, self.trainer, self.optimizer, self._same_batch)
+        model, data = self.model.with_keys(keys), self.data
+        if "loss" in keys:
+            data = replace(data, open=partial(data.open, loss=keys["loss"]))  # type: ignore[call-arg]  # a key of its opener
+        if self.mode in JUDGES:
+            return replace(self, model=model, data=data)
+        return replace(self, model=model, data=data, trainer=fit.trainer, optimizer=fit.optimizer, chosen=fit.chosen)
 
     def tables(self, data: DataSet) -> tuple[Table, ...]:
         return self.model.tables(data, self.precision.table)

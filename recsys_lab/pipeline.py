@@ -73,7 +73,9 @@ def run(
     if experiment.starts_ranks:
         experiment.launcher.prepare(libraries(experiment.logger))
     data = experiment.open_data()
-    experiment = experiment.with_default_hyperparameters(data)
+    experiment, loss = experiment.with_default_hyperparameters(data), experiment.model.loss
+    if experiment.model.loss != loss:
+        data = experiment.open_data()  # with the negatives of the loss that was chosen
     experiment.check(data)
     if weights is not None and not experiment.trains:
         check_rows(weights.parent.parent, data.own_rows)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from recsys_lab.data.protocol import Columns, Feature, HeldOutItems, Hottest, Rows, Split
+from recsys_lab.data.protocol import Columns, Feature, HeldOutItems, HistoryCounts, Hottest, Rows, Split
 from recsys_lab.errors import UserError
 from recsys_lab.tables import AccessStatistics
 
@@ -25,6 +25,7 @@ class OpenDataSet:
     `item_names`: of the held-out items, from item 1 on, as the data write them.
     `columns`: those of its files, by which a model can be judged. `unknown_values`: by column, rows of a new file whose value has no row of
     its own. `own_rows`: a fingerprint of which value has which row, where that follows from the train file alone; else empty.
+    `history_counts`: of a log.
     `chooses_settings`: settings that the config leaves open are chosen by the rows (config/default_hyperparameters.py).
     """
 
@@ -47,6 +48,7 @@ class OpenDataSet:
     columns: Columns | None = None
     unknown_values: Mapping[str, int] = field(default_factory=dict)
     own_rows: str = ""
+    history_counts: HistoryCounts | None = None
 
     def hottest(self, table: str, rows: int) -> np.ndarray:
         """The `rows` most frequent rows of `table`, int64, in falling frequency. Of equally frequent ones the lower id first."""

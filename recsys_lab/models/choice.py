@@ -87,6 +87,10 @@ class ModelChoice:
         """What its config leaves open of the keys with which it can begin so."""
         return tuple(key for key in self.kind.start_keys if key in self.keys and self.keys[key] is None)
 
+    def with_keys(self, keys: Mapping[str, Any]) -> ModelChoice:
+        """With these of its keys."""
+        return replace(self, keys={**self.keys, **keys}) if keys else self
+
     def able_to_begin(self) -> ModelChoice:
         """With those keys true; itself where none is open."""
         return replace(self, keys={**self.keys, **dict.fromkeys(self.open_keys, True)}) if self.open_keys else self
@@ -94,7 +98,7 @@ class ModelChoice:
     @property
     def loss(self) -> str | None:
         """Of a model for the next item: of base/losses.py."""
-        return self.keys.get("loss", BINARY) if self.objective == "next_item" else None
+        return (self.keys.get("loss") or BINARY) if self.objective == "next_item" else None
 
     def with_share_of_rows(self, share: float) -> ModelChoice:
         """With so much of each table's rows, one at least. UserError where the model fixes no rows."""
@@ -131,7 +135,7 @@ class ModelChoice:
 
     def histories(self, items: int) -> tuple[Feature, ...]:
         """That a model of histories reads, of so many `items`: next_item has the item after each, and negatives as its loss needs them."""
-        length = float(self.keys["max_length"])
+        length = float(self.keys["max_length"] or 50)
         negatives = {BINARY: length, SAMPLED_SOFTMAX: 128.0}.get(self.loss or "", 0.0)
         others = {"positive": length, "negative": negatives} if self.objective == "next_item" else {"candidate": 1.0}
         return tuple(Feature(name, items, each, "none", "item") for name, each in ({"item": length} | others).items())

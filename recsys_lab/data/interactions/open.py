@@ -29,7 +29,7 @@ from recsys_lab.data.interactions.known import items_of, keep
 from recsys_lab.data.interactions.prepare import prepared_histories
 from recsys_lab.data.interactions.rows import Clicks, HeldOutClicks, HistoriesBefore, NextItems
 from recsys_lab.data.measure import measure_row_counts
-from recsys_lab.data.protocol import Feature, Split
+from recsys_lab.data.protocol import Feature, HistoryCounts, Split
 from recsys_lab.data.sources import check_root, only_file
 from recsys_lab.data.text import OnBadLine
 from recsys_lab.errors import UserError
@@ -45,6 +45,8 @@ Negatives = Annotated[int, Strict(), Interval(ge=1, le=2**16)]
 NEGATIVES = {BINARY: 1, SAMPLED_SOFTMAX: 128}
 Passes = Annotated[int, Strict(), Interval(ge=1, le=10**6)]
 SUFFIXES = (".inter", ".txt", ".csv", ".tsv", ".dat", ".data", ".rating")
+#: Of a history, so many items at least and at most are read where the config does not say how many, and all of so many users.
+SHORTEST, LONGEST, SHARE_OF_USERS = 20, 200, 0.95
 #: Which of a user's items is held out, counted from the end.
 HELD_OUT = {"validation": 2, "test": 1}
 
@@ -61,8 +63,8 @@ def open_interactions(
     time: bool,
     objective: Objective,
     pooling: Pooling,
-    max_length: Length,
-    loss: Loss,
+    max_length: Length | None,
+    loss: Loss | None,
     negatives: Negatives | None,
     passes: Passes,
     seed_of_negatives: Seed,
@@ -83,7 +85,12 @@ def open_interactions(
         raise UserError("there are no times", where="data.time", given="true", allowed="false", remedy="or name their column: data.columns")
     side = only_file(check_root(root), category, (), "data.category") if category else None
     folder, meta = prepared_histories(path, layout, on_bad_line, side, cache_folder(cache))
-    inputs = Inputs(Histories.load(folder, meta), max_length, time)
+    histories, notes = Histories.load(folder, meta), list(meta["notes"])
+    if max_length is None:
+        max_length = _max_length(histories)
+        notes.append(f"histories are read from their end, {max_length} items at most: {SHARE_OF_USERS:.0%} of users have no more")
+    inputs = Inputs(histories, max_length, time)
+    loss = loss or BINARY
     train: NextItems | Clicks = Clicks(inputs, passes, seed_of_negatives)
     drawn = NEGATIVES.get(loss, 0) if negatives is None or loss not in NEGATIVES else negatives
     if objective == "next_item":
@@ -109,13 +116,21 @@ def open_interactions(
                 [vars(f) for f in features],
             ]
         ),
-        (*meta["notes"], *_of_empty_splits(train.rows, held_out)),
+        (*notes, *_of_empty_splits(train.rows, held_out)),
         held_out=held_out,
         keep=partial(keep, folder, meta, max_length),
         item_names=partial(items_of, folder),
         own_rows=digest(["interactions", meta["fingerprint"]]),
+        chooses_settings=objective == "next_item",
+        history_counts=HistoryCounts(meta["users"], meta["items"], meta["interactions"], max_length),
     )
     return _measured(data, passes, cache_folder(cache)) if train.rows else _counted(data, inputs.histories)
+
+
+def _max_length(histories: Histories) -> int:
+    """As many items as nearly all users have, in steps of ten."""
+    longest = float(np.quantile(histories.lengths, SHARE_OF_USERS)) if histories.users else 0.0
+    return int(min(max(-(-longest // 10) * 10, SHORTEST), LONGEST))
 
 
 def _features(train: NextItems | Clicks, meta: dict, time: bool, pooling: str) -> tuple[Feature, ...]:

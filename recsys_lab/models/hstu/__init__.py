@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Self
 
 from recsys_lab.base.losses import BINARY, LOSSES
 from recsys_lab.base.ranges import DenseFeatures, Depth, Dimension, Length, OneOf, Positive, RowCount, ShareBelowOne, Width
@@ -12,6 +12,10 @@ from recsys_lab.tables import LawOptions
 
 if TYPE_CHECKING:
     from recsys_lab.models.click_model import ClickModel, ModelInputs
+
+
+#: Of models whose data decide nothing.
+DROPOUT, PLACES = 0.2, 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,20 +29,25 @@ class HSTU(ModelOptions):
 
     embedding_dim: Dimension
     objective: str
-    max_length: Length
+    max_length: Length | None
     blocks: Depth
     heads: Depth
     attention_dim: Width
     linear_dim: Width
-    dropout: ShareBelowOne = 0.0
-    loss: Annotated[str, OneOf(LOSSES)] = BINARY
+    dropout: ShareBelowOne | None = 0.0
+    loss: Annotated[str, OneOf(LOSSES)] | None = None
     temperature: Positive | None = None
     rows: list[RowCount] | None = None
     lengths: list[Length] | None = None
     dense_features: DenseFeatures | None = None
     law: LawOptions | None = None
 
+    def decided(self) -> Self:
+        """With what is null as data have it that decide nothing (config/next_item_defaults.py: a log does)."""
+        dropout = DROPOUT if self.dropout is None else self.dropout
+        return replace(self, max_length=self.max_length or PLACES, dropout=dropout, loss=self.loss or BINARY)
+
     def build(self, inputs: ModelInputs) -> ClickModel:
         from recsys_lab.models.hstu.network import HSTUNetwork
 
-        return HSTUNetwork(inputs, self)
+        return HSTUNetwork(inputs, self.decided())

@@ -65,6 +65,7 @@ class HSTUNetwork(ClickModel):
     def __init__(self, inputs: ModelInputs, options: HSTU):
         super().__init__()
         tables, dense_width, device = inputs.checked(options.rows, options.lengths, options.dense_features)
+        assert options.max_length is not None and options.dropout is not None and options.loss is not None, "decided"
         dim, sizes = options.embedding_dim, (options.heads, options.attention_dim, options.linear_dim, options.max_length)
         self.features = feature_names(tables)
         _check(self.features, dense_width, options.objective)

@@ -54,6 +54,7 @@ class SequenceNetwork(ClickModel):
     def __init__(self, inputs: ModelInputs, options: Sequence):
         super().__init__()
         tables, dense_width, device = inputs.checked(options.rows, options.lengths, options.dense_features)
+        assert options.max_length is not None and options.dropout is not None and options.loss is not None, "decided"
         dim, heads, dropout = options.embedding_dim, options.heads, options.dropout
         self.features = feature_names(tables)
         _check(self.features, dense_width, options.objective, options.attention)

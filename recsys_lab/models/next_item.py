@@ -35,20 +35,22 @@ SCORES_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True)
 class Told:
-    """Ids of `TOLD`, int64, as they lie in a batch."""
+    """Ids of `TOLD`, int64, as they lie in a batch, and when each item of the histories came, in seconds, where that is known."""
 
     positive: Tensor  # [N]
     negative: Tensor
+    times: Tensor | None = None  # int64 [N]
 
     @staticmethod
-    def of(sparse: KeyedJaggedTensor) -> Told:
-        """Those of a batch."""
-        return Told(*(sparse[name].values() for name in TOLD))
+    def of(sparse: KeyedJaggedTensor, values: Any = None) -> Told:
+        """Those of a batch. `values`: its events, if it has any (data/batch.py)."""
+        return Told(*(sparse[name].values() for name in TOLD), times=times_of(values))
 
     @staticmethod
     def example(looked_up: Mapping[str, JaggedTensor]) -> Told:
-        """As many ids as rows, on the meta device."""
-        return Told(*(torch.empty(len(looked_up[name].values()), dtype=torch.int64, device="meta") for name in TOLD))
+        """As many ids and times as rows, on the meta device."""
+        sizes = (len(looked_up[name].values()) for name in (*TOLD, POSITIVE))
+        return Told(*(torch.empty(size, dtype=torch.int64, device="meta") for size in sizes))
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,12 @@ class NextItem:
         scores = places.packed(torch.bmm(places.padded(users), of_history.transpose(1, 2))) + log(self.items / each)
         scores = scores.masked_fill(ids[places.sample] == told.positive[:, None], -torch.inf)
         return torch.cat([score[:, None], scores], dim=1).logsumexp(1)
+
+
+def times_of(values: Any) -> Tensor | None:
+    """int64 [N]: when each item of a batch's histories came. None where it does not say so."""
+    times: Tensor | None = getattr(values, "times", None)
+    return times
 
 
 def items_of(tables: Sequence[Table]) -> int:

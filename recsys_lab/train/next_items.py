@@ -30,7 +30,7 @@ def next_items(
     inner, users, rows = unwrapped(model), [], []
     for index, batch in enumerate(loader):
         moved = batch.to(device, non_blocking=True)
-        vectors: Tensor = inner.users(inner.embeddings(moved.sparse))  # type: ignore[operator]  # for the next item
+        vectors: Tensor = inner.users(inner.embeddings(moved.sparse), moved.values)  # type: ignore[operator]  # for the next item
         users.append(vectors[: batch.valid].float())
         rows.append(loader.positions(index))
     own_rows = np.concatenate(rows)

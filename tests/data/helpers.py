@@ -79,6 +79,7 @@ def interactions_options(root: Path, **changed) -> dict:
         "on_bad_line": "fail",
         "category": None,
         "time": False,
+        "event_times": False,
         "objective": "next_item",
         "pooling": "none",
         "max_length": 50,

@@ -47,6 +47,7 @@ def test_a_history_has_the_rows_of_the_test_split(
         on_bad_line="fail",
         category="categories.json",
         time=True,
+        event_times=False,
         objective=objective,
         pooling=pooling,
         max_length=5,

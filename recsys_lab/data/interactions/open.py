@@ -61,6 +61,7 @@ def open_interactions(
     on_bad_line: OnBadLine,
     category: str | None,
     time: bool,
+    event_times: bool,
     objective: Objective,
     pooling: Pooling,
     max_length: Length | None,
@@ -81,15 +82,16 @@ def open_interactions(
         raise UserError("the next item is predicted from a sequence", where="data.pooling", given=pooling, allowed="none")
     path = only_file(check_root(root), file, SUFFIXES, "data.file")
     layout = sniff(path, format, columns)
-    if time and not layout.has_times:
-        raise UserError("there are no times", where="data.time", given="true", allowed="false", remedy="or name their column: data.columns")
+    if (time or event_times) and not layout.has_times:
+        key = "data.time" if time else "model.time_bias"
+        raise UserError("there are no times", where=key, given="true", allowed="false", remedy="or name their column: data.columns")
     side = only_file(check_root(root), category, (), "data.category") if category else None
     folder, meta = prepared_histories(path, layout, on_bad_line, side, cache_folder(cache))
     histories, notes = Histories.load(folder, meta), list(meta["notes"])
     if max_length is None:
         max_length = _max_length(histories)
         notes.append(f"histories are read from their end, {max_length} items at most: {SHARE_OF_USERS:.0%} of users have no more")
-    inputs = Inputs(histories, max_length, time)
+    inputs = Inputs(histories, max_length, time, event_times)
     loss = loss or BINARY
     train: NextItems | Clicks = Clicks(inputs, passes, seed_of_negatives)
     drawn = NEGATIVES.get(loss, 0) if negatives is None or loss not in NEGATIVES else negatives
@@ -108,6 +110,7 @@ def open_interactions(
                 "interactions",
                 meta["fingerprint"],
                 objective,
+                event_times,
                 seed_of_negatives,
                 max_length,
                 loss,

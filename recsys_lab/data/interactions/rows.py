@@ -63,7 +63,7 @@ class NextItems:
             *category,
             *time,
         ]
-        return as_rows(np.ones(len(rows)), columns)
+        return as_rows(np.ones(len(rows)), columns, self.inputs.events(where, lengths))
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,10 @@ class HistoriesBefore:
 
     def read(self, rows: np.ndarray) -> Rows:
         where, lengths = self.inputs.cut(*self.held_out.before(rows))
+        events = self.inputs.events(where, lengths)
         none = (np.zeros(len(rows), np.int64), np.empty(0, np.int64))
         category, time = self.inputs.side(where, lengths)
-        return as_rows(np.ones(len(rows)), [(lengths, self.inputs.histories.ids[where]), none, none, *category, *time])
+        return as_rows(np.ones(len(rows)), [(lengths, self.inputs.histories.ids[where]), none, none, *category, *time], events)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ class HSTU(ModelOptions):
     """`blocks` layers of `heads`, each with queries and keys of `attention_dim` and values of `linear_dim`.
 
     `max_length`: places told apart, counted from a history's end. Earlier ones share the last.
+    `time_bias`: attention has a bias by the time between two items beside that by places.
     `loss`: binary | sampled_softmax | softmax. `temperature`: vectors are L2-normalised and products divided by it; None: plain products.
     `rows`, `lengths`, `dense_features` and `law` are set by variants that fix their own inputs.
     """
@@ -35,6 +36,7 @@ class HSTU(ModelOptions):
     attention_dim: Width
     linear_dim: Width
     dropout: ShareBelowOne | None = 0.0
+    time_bias: bool = False
     loss: Annotated[str, OneOf(LOSSES)] | None = None
     temperature: Positive | None = None
     rows: list[RowCount] | None = None

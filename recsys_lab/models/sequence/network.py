@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -97,7 +98,7 @@ class SequenceNetwork(ClickModel):
         assert self.over is not None
         return self.over(torch.cat([target, *interests, *products], dim=1)).squeeze(1)  # [B]
 
-    def users(self, looked_up: Mapping[str, JaggedTensor]) -> Tensor:
+    def users(self, looked_up: Mapping[str, JaggedTensor], values: Any = None) -> Tensor:
         """For next_item: [B, D], whose product with an item's vector (`next_item.of_items`) is the score of that item as the next."""
         hidden, places = self.read_history(looked_up, self.roles.histories[0])
         return self.next_item.of_users(places.last(hidden))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from recsys_lab.base.losses import SOFTMAX
+from recsys_lab.base.losses import IN_BATCH_SOFTMAX, SOFTMAX
 from recsys_lab.cluster import Cluster
 from recsys_lab.config import command_line
 from recsys_lab.config.choices import apart_from_hydra
@@ -44,7 +44,7 @@ from recsys_lab.data.sliced import sliced
 from recsys_lab.data.values import check_column
 from recsys_lab.errors import UserError
 from recsys_lab.experiment_groups import SHUFFLED, DataChoice, LauncherChoice, SharderChoice, StudyChoice
-from recsys_lab.models.choice import ModelChoice, Towers
+from recsys_lab.models.choice import ModelChoice, Towers, with_chances
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.precision import Precision
 from recsys_lab.simulate import Profile
@@ -220,7 +220,8 @@ class Experiment:
 
     def build_model(self, data: DataSet, device: torch.device, towers: Towers = ()) -> ClickModel:
         """The model for the features of `data`, with a tower module for each of `towers`."""
-        return self.model.build(self.tables(data), data.dense_features, device, towers)
+        model = self.model.build(self.tables(data), data.dense_features, device, towers)
+        return with_chances(model, data) if model.loss == IN_BATCH_SOFTMAX else model
 
     def shard(
         self,

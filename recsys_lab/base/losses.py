@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-LOSSES = BINARY, SAMPLED_SOFTMAX, SOFTMAX = ("binary", "sampled_softmax", "softmax")
+LOSSES = BINARY, SAMPLED_SOFTMAX, IN_BATCH_SOFTMAX, SOFTMAX = ("binary", "sampled_softmax", "in_batch_softmax", "softmax")

@@ -232,3 +232,16 @@ def count(question: Mapping[str, Any]) -> dict[str, Any]:
     model = choice.build(tables, question["dense_features"], torch.device("meta"), towers)
     cost = describe(model, question["dense_features"], question["lengths"])
     return asdict(replace(cost, towers=describe_towers(model)))
+
+
+def with_chances(model: ClickModel, data: DataSet) -> ClickModel:
+    """`model`, which knows of each item the chance that it is the one that came, where `data` were counted. Imports torch."""
+    import torch
+
+    from recsys_lab.data.dataset import OpenDataSet, table_names
+
+    if model.next_item is not None and isinstance(data, OpenDataSet) and data.row_counts is not None:
+        features = {feature.name: feature.table_name for feature in data.features}
+        counts = data.row_counts()[table_names(data.features).index(features["positive"])]
+        model.next_item = replace(model.next_item, chances=torch.from_numpy(counts / max(counts.sum(), 1)))
+    return model

@@ -5,7 +5,8 @@ history reads too. With a temperature both are L2-normalised first, and the prod
 
     binary             scores of the item that came, and of `negatives` that did not (Kang and McAuley 2018, equation 6)
     sampled_softmax    score of the item that came, and log of the sum of exp over it and drawn items, corrected by how often each is drawn
-    softmax            the same over every item
+    in_batch_softmax   the same over the items that came in a rank's batch, corrected by the chance that an item is among them
+    softmax            the same over every item, which needs no correction
 
 Shapes: N places of B histories, D embedding dimension, K negatives.
 """
@@ -23,7 +24,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import normalize
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor
 
-from recsys_lab.base.losses import BINARY, SOFTMAX
+from recsys_lab.base.losses import BINARY, IN_BATCH_SOFTMAX, SOFTMAX
 from recsys_lab.models.jagged import Places
 from recsys_lab.tables import Table
 
@@ -55,12 +56,14 @@ class Told:
 
 @dataclass(frozen=True)
 class NextItem:
-    """How items are scored. `loss`: of base/losses.py. `temperature`: None: plain products, times `scale`. `items`: that there are."""
+    """How items are scored. `chances` [rows of the table]: that an item is the one that came at a place; None: all alike. `loss`: of
+    base/losses.py. `temperature`: None: plain products, times `scale`. `items`: that there are."""
 
     loss: str
     temperature: float | None
     scale: float
     items: int
+    chances: Tensor | None = None
 
     def of_users(self, hidden: Tensor) -> Tensor:
         """[n, D] -> [n, D]: vectors whose product with `of_items` is the score."""
@@ -84,7 +87,26 @@ class NextItem:
             return torch.cat([score[:, None], of_others], dim=1)
         if self.loss == SOFTMAX:
             return torch.stack([score, log_sum_exp(users, others)], dim=1)
+        if self.loss == IN_BATCH_SOFTMAX:
+            return torch.stack([score + 0.0 * others.sum(), self._of_batch(users, came, told.positive)], dim=1)
         return torch.stack([score, self._of_drawn(users, others, score, told, places, lengths)], dim=1)
+
+    def _of_batch(self, users: Tensor, came: Tensor, ids: Tensor) -> Tensor:
+        """[N]: log of the sum over each item of `ids` [N] once.
+
+        An item that is among N places with chance c counts 1 / c times (Horvitz and Thompson 1952), so that the sum is that over every item
+        on average. The one that came at the place itself counts once.
+        """
+        if ids.is_meta or not len(ids):
+            return log_sum_exp(users, came)
+        in_order = torch.argsort(ids, stable=True)
+        _, own, counts = torch.unique(ids, return_inverse=True, return_counts=True)
+        once = in_order[counts.cumsum(0) - counts]
+        chance = (
+            torch.full_like(once, 1 / self.items, dtype=torch.float64) if self.chances is None else self.chances.to(ids.device)[ids[once]]
+        )
+        log_chance = torch.log(-torch.expm1(len(ids) * torch.log1p(-chance.clamp(1e-12, 1 - 1e-12)))).float()
+        return log_sum_exp(users, came[once], -log_chance, own)
 
     def example(
         self, features: Sequence[str], dim: int, samples: int, lengths: Mapping[str, int], mean_lengths: Mapping[str, float]
@@ -124,9 +146,12 @@ def items_of(tables: Sequence[Table]) -> int:
     return max((table.rows - 1 for table in tables if "item" in table.features), default=1) or 1
 
 
-def log_sum_exp(users: Tensor, items: Tensor) -> Tensor:
-    """[N, D], [M, D] -> [N]: of each user's products with all items. Never more than `SCORES_AT_ONCE` products, or a user's, in memory."""
-    result: Tensor = _LogSumExp.apply(users, items)
+def log_sum_exp(users: Tensor, items: Tensor, added: Tensor | None = None, own: Tensor | None = None) -> Tensor:
+    """[N, D], [M, D] -> [N]: of each user's products with all items. Never more than `SCORES_AT_ONCE` products, or a user's, in memory.
+
+    `added` [M] is added to the products, but not to those of each user with the item number `own` [N].
+    """
+    result: Tensor = _LogSumExp.apply(users, items, added, own)
     return result
 
 
@@ -134,10 +159,11 @@ class _LogSumExp(torch.autograd.Function):
     """Its backward pass computes the products again."""
 
     @staticmethod
-    def forward(ctx: Any, users: Tensor, items: Tensor) -> Tensor:
+    def forward(ctx: Any, users: Tensor, items: Tensor, added: Tensor | None, own: Tensor | None) -> Tensor:
         found = users.new_empty(len(users))
+        ctx.added, ctx.own = added, own
         for part in _parts(users, items):
-            scores = users[part] @ items.T
+            scores = _scores(users, items, added, own, part)
             most = scores.amax(1, keepdim=True)
             found[part] = scores.sub_(most).exp_().sum(1).log_() + most.squeeze(1)
         ctx.save_for_backward(users, items, found)
@@ -145,14 +171,24 @@ class _LogSumExp(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         users, items, found = ctx.saved_tensors
         of_users, of_items, weighed = torch.empty_like(users), torch.zeros_like(items), grad[:, None] * users
         for part in _parts(users, items):
-            shares = torch.addmm(-found[part, None], users[part], items.T).exp_()
+            shares = _scores(users, items, ctx.added, ctx.own, part).sub_(found[part, None]).exp_()
             torch.mm(shares, items, out=of_users[part])
             of_items.addmm_(shares.T, weighed[part])
-        return of_users.mul_(grad[:, None]), of_items
+        return of_users.mul_(grad[:, None]), of_items, None, None
+
+
+def _scores(users: Tensor, items: Tensor, added: Tensor | None, own: Tensor | None, part: slice) -> Tensor:
+    """[n, M]: of some users."""
+    scores = users[part] @ items.T
+    if added is not None and own is not None:
+        scores += added
+        rows = torch.arange(len(scores), device=scores.device)
+        scores[rows, own[part]] -= added[own[part]]
+    return scores
 
 
 def _parts(users: Tensor, items: Tensor) -> list[slice]:

@@ -37,7 +37,7 @@ SEED, LR, ROWS, STEPS, K = 5, 0.1, 24, 3, 3
 BATCH = 12  # of a rank
 FEATURES = ("item", "positive", "negative")
 TABLE = (Table("item", ROWS, D, FEATURES, "none"),)
-LOSSES = ("binary", "sampled_softmax", "softmax")
+LOSSES = ("binary", "sampled_softmax", "in_batch_softmax", "softmax")
 SCHEMES = ("data_parallel", "table_wise", "column_wise", "row_wise")
 SHAPE = (2, 2)
 register()
@@ -61,7 +61,7 @@ def drawn(loss: str, samples: int, seed: int) -> Part:
     """Histories of one to five items, and negatives as the loss reads them."""
     draw = np.random.default_rng(seed)
     lengths = draw.integers(1, 6, samples)
-    each = {"binary": 2 * lengths, "sampled_softmax": np.full(samples, K), "softmax": np.zeros(samples, int)}[loss]
+    each = {"binary": 2 * lengths, "sampled_softmax": np.full(samples, K)}.get(loss, np.zeros(samples, int))
     sizes = {"item": lengths, "positive": lengths, "negative": each}
     ids = {name: [draw.integers(1, ROWS, n).tolist() for n in own] for name, own in sizes.items()}
     if loss == "softmax":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -90,7 +91,7 @@ def test_chunks_do_not_change_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
     assert log_sum_exp(users[:0], items).shape == (0,)
 
 
-@pytest.mark.parametrize("loss", ["binary", "sampled_softmax", "softmax"])
+@pytest.mark.parametrize("loss", ["binary", "sampled_softmax", "in_batch_softmax", "softmax"])
 def test_a_batch_without_places_has_a_whole_graph(loss: str) -> None:
     model, ids = built(loss=loss, temperature=0.2), {name: [[], []] for table in NEXT_ITEM for name in table.features}
     outputs = model(None, keyed(ids))
@@ -124,3 +125,43 @@ def of_places(model, ids) -> Tensor:
 
 def vectors(model, rows: Tensor) -> Tensor:
     return rows if model.next_item.temperature is None else normalize(rows, dim=-1)
+
+
+def test_in_batch_softmax_counts_each_item_by_the_chance_that_it_is_there() -> None:
+    ids = with_negatives([0] * 4)
+    ids["positive"] = [[5, 9, 5], [7], [9, 5, 3, 3, 11], []]
+    model = built(loss="in_batch_softmax", temperature=0.2)
+    chances = torch.rand(30, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    model.next_item = replace(model.next_item, chances=chances / chances.sum())
+    outputs = model(None, keyed(ids))
+    users, item, expected = of_places(model, ids), model.embeddings.embeddings["item"].weight, []
+    there = 1 - (1 - model.next_item.chances) ** 9
+    for user, came in zip(users, [one for own in ids["positive"] for one in own]):
+        scores = {one: vectors(model, item[one]) @ user for one in (3, 5, 7, 9, 11)}
+        weighed = torch.stack([score if one == came else score - there[one].log().float() for one, score in scores.items()])
+        expected.append(torch.stack([scores[came], weighed.logsumexp(0)]))
+    torch.testing.assert_close(outputs, torch.stack(expected), rtol=1e-4, atol=1e-5)
+
+
+def test_the_in_batch_sum_is_that_over_every_item_on_average() -> None:
+    """Over many batches of 6 places, drawn by their chances."""
+    generator = torch.Generator().manual_seed(5)
+    chances = torch.softmax(torch.randn(8, generator=generator), 0).double()
+    user, items = torch.randn(4, generator=generator), torch.randn(8, 4, generator=generator)
+    scored = NextItem("in_batch_softmax", None, 1.0, 8, chances)
+    drawn_ids = torch.multinomial(chances.expand(4000, 8), 6, replacement=True, generator=generator)
+    found = torch.stack([scored._of_batch(user.expand(6, 4), items[ids], ids)[0].exp() for ids in drawn_ids])
+    came, scores = drawn_ids[:, 0], (items @ user).exp()
+    # The place's own item is always there and counts once. The others are there given it: five more draws, where six were corrected for.
+    there = 1 - (1 - chances) ** 6
+    others = torch.stack(
+        [(scores * (1 - (1 - chances) ** 5) / there).sum() - (scores * (1 - (1 - chances) ** 5) / there)[one] for one in came]
+    )
+    assert found.mean() == pytest.approx((scores[came] + others).mean().item(), rel=0.03)
+
+
+def test_added_weights_have_gradients() -> None:
+    generator = torch.Generator().manual_seed(0)
+    users, items = (torch.randn(n, 3, generator=generator, dtype=torch.float64, requires_grad=True) for n in (5, 4))
+    added, own = torch.randn(4, generator=generator, dtype=torch.float64), torch.tensor([0, 3, 1, 1, 2])
+    assert torch.autograd.gradcheck(lambda u, i: log_sum_exp(u, i, added, own), (users, items))

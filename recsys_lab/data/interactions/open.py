@@ -74,8 +74,8 @@ def open_interactions(
     """The data set in `root`/`file`. `wanted` is ignored: the data decide the tables.
 
     `loss`: of next_item, which says what `negatives` are of: each place of a history (binary), a history (sampled_softmax), or none
-    (softmax: data/catalogue.py has every item). `pooling`: of all features. None makes them sequences. `passes`: of the train split over
-    the users, each with other negatives.
+    (in_batch_softmax; softmax: data/catalogue.py has every item). `pooling`: of all features. None makes them sequences. `passes`: of the
+    train split over the users, each with other negatives.
     Raises UserError for a missing or bad file, and for options that cannot go together.
     """
     if objective == "next_item" and pooling != "none":

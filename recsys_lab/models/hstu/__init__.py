@@ -24,7 +24,7 @@ class HSTU(ModelOptions):
 
     `max_length`: places told apart, counted from a history's end. Earlier ones share the last.
     `time_bias`: attention has a bias by the time between two items beside that by places.
-    `loss`: binary | sampled_softmax | softmax. `temperature`: vectors are L2-normalised and products divided by it; None: plain products.
+    `loss`: of base/losses.py. `temperature`: vectors are L2-normalised and products divided by it; None: plain products.
     `rows`, `lengths`, `dense_features` and `law` are set by variants that fix their own inputs.
     """
 

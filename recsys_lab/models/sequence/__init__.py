@@ -26,8 +26,8 @@ class Sequence(ModelOptions):
     """`objective`: next_item | click. `attention`: transformer (`blocks` of `heads`, inner layers `feed_forward` wide) | pairwise.
 
     `max_length`: places told apart, counted from a history's end. Earlier ones share the last. `over_layers`: click's alone, end in 1.
-    `loss` of next_item: binary | sampled_softmax | softmax. `temperature`: vectors are L2-normalised and products divided by it; None:
-    plain products. `rows`, `lengths`, `dense_features` and `law` are set by variants that fix their own inputs.
+    `loss` of next_item: of base/losses.py. `temperature`: vectors are L2-normalised and products divided by it; None: plain products.
+    `rows`, `lengths`, `dense_features` and `law` are set by variants that fix their own inputs.
     """
 
     embedding_dim: Dimension

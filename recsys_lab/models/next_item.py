@@ -45,7 +45,7 @@ class Told:
     @staticmethod
     def of(sparse: KeyedJaggedTensor, values: Any = None) -> Told:
         """Those of a batch. `values`: its events, if it has any (data/batch.py)."""
-        return Told(*(sparse[name].values() for name in TOLD), times=times_of(values))
+        return Told(sparse[POSITIVE].values(), sparse[NEGATIVE].values(), times_of(values))
 
     @staticmethod
     def example(looked_up: Mapping[str, JaggedTensor]) -> Told:

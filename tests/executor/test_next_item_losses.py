@@ -38,8 +38,10 @@ BATCH = 12  # of a rank
 FEATURES = ("item", "positive", "negative")
 TABLE = (Table("item", ROWS, D, FEATURES, "none"),)
 LOSSES = ("binary", "sampled_softmax", "in_batch_softmax", "softmax")
-SCHEMES = ("data_parallel", "table_wise", "column_wise", "row_wise")
+SCHEMES = ("row_wise", "data_parallel", "table_wise", "column_wise")
 SHAPE = (2, 2)
+#: Kind, group and bytes of a collective.
+Sent = tuple[str, tuple[int, ...], int]
 register()
 
 
@@ -85,10 +87,10 @@ def network(loss: str, device: str) -> SequenceNetwork:
     return model
 
 
-def plans() -> list[ShardingPlan]:
-    """TorchRec's schemes, then FlexShard with two tiers and with three."""
-    tiered = [ShardingPlan("tiers", *SHAPE, TABLE, (flexshard(TABLE[0], *tiers, *SHAPE),)) for tiers in ((8, 0), (4, 8))]
-    return [*(plan((scheme,), *SHAPE, TABLE) for scheme in SCHEMES), *tiered]
+def plans(every: bool) -> list[ShardingPlan]:
+    """FlexShard with three tiers, and rows over all ranks; every: TorchRec's other schemes and two tiers too."""
+    tiered = [ShardingPlan("tiers", *SHAPE, TABLE, (flexshard(TABLE[0], *tiers, *SHAPE),)) for tiers in ((4, 8), (8, 0))[: 1 + every]]
+    return [*tiered, *(plan((scheme,), *SHAPE, TABLE) for scheme in SCHEMES[: len(SCHEMES) if every else 1])]
 
 
 def sharded(loss: str, sharding: ShardingPlan) -> ShardedModel:
@@ -107,11 +109,13 @@ def stepped(model: ShardedModel, dense: torch.optim.Optimizer, loss: str, part: 
     return value.detach()
 
 
-def train_and_record(losses: tuple[str, ...]) -> list[tuple[list[Tensor], dict[str, Tensor], list[tuple[str, tuple[int, ...], int]]]]:
+def train_and_record(
+    losses: tuple[str, ...], every: bool
+) -> list[tuple[list[Tensor], dict[str, Tensor], list[tuple[str, tuple[int, ...], int]]]]:
     """Of each loss and plan: the losses of the steps, the tables after them, and what one more step sends."""
     found = []
     for loss in losses:
-        for sharding in plans():
+        for sharding in plans(every):
             model = sharded(loss, sharding)
             dense = torch.optim.SGD((p for _, p in model.dense_parameters()), lr=LR)
             rank, world = dist.get_rank(), dist.get_world_size()
@@ -144,15 +148,16 @@ def unsharded(loss: str, world: int) -> tuple[list[Tensor], Tensor]:
 
 
 @pytest.mark.timeout(180)
-def test_losses_train_as_one_process_and_send_what_the_steps_count() -> None:
-    ranks = run_ranks(train_and_record, *SHAPE, LOSSES, backend="recorded", timeout_s=150)
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_losses_train_as_one_process_and_send_what_the_steps_count(every: bool) -> None:
+    ranks = run_ranks(train_and_record, *SHAPE, LOSSES, every, backend="recorded", timeout_s=150)
     world, case = SHAPE[0] * SHAPE[1], 0
     each = len(FEATURES) / BATCH
     access = AccessStatistics({"item": TableAccess("item", ROWS * each, (ROWS,), (each,), "formula", "by hand")})
     for loss in LOSSES:
         values, table = unsharded(loss, world)
         dense = sum(p.numel() for name, p in network(loss, "meta").named_parameters() if not name.startswith("embeddings."))
-        for sharding in plans():
+        for sharding in plans(every):
             what = f"{loss}, {sharding.sharder} {sharding.placements[0].scheme}"
             steps = lower(sharding, access, FP32, workload(BATCH, dense))
             mean = torch.stack([torch.stack(rank[case][0]) for rank in ranks]).mean(0)

@@ -18,7 +18,7 @@ from recsys_lab.record.metrics import PLACES, retrieval
 from recsys_lab.train.held_out import SAMPLED
 
 #: Users of a split that are judged; items like an item that count; scores in memory at once.
-MOST_USERS, NEIGHBOURS, AT_ONCE = 50_000, 100, 1 << 24
+MOST_USERS, NEIGHBOURS, AT_ONCE = 10_000, 100, 1 << 22
 JUDGED = ("validation", "test")
 #: Histories [n, items + 1] as counts -> scores of the same shape.
 Scores = Callable[[sparse.csr_matrix], np.ndarray]
@@ -75,7 +75,7 @@ def judged(held_out: HeldOutItems, rows: np.ndarray, scores: Scores) -> dict[str
     for first in range(0, len(rows), step):
         own = rows[first : first + step]
         had, target, drawn = _histories(held_out, own), held_out.target(own), held_out.sampled(own, SAMPLED)
-        of_all = np.asarray(scores(had), np.float64)
+        of_all = scores(had)
         user = np.arange(len(own))
         score, of_drawn = of_all[user, target][:, None], np.where(drawn > 0, of_all[user[:, None], drawn], -np.inf)
         of_all[had.nonzero()] = -np.inf

@@ -19,7 +19,7 @@ from recsys_lab.config import command_line
 from recsys_lab.config.choices import apart_from_hydra
 from recsys_lab.config.default_hyperparameters import default_hyperparameters
 from recsys_lab.config.frozen import fingerprint, plain
-from recsys_lab.config.next_item_defaults import next_item_defaults
+from recsys_lab.config.next_item_defaults import LogCounts, next_item_defaults
 from recsys_lab.config.options import (
     JUDGES,
     PREDICT,
@@ -207,7 +207,8 @@ class Experiment:
 
     def _decided(self, counts: HistoryCounts) -> Experiment:
         """The same of a model for the next item. What a trained model is needs to be known where it is judged, too."""
-        fit, keys = next_item_defaults(counts, self.model.keys, self.trainer, self.optimizer, self._same_batch)
+        of_log = LogCounts(counts.items, counts.interactions, counts.max_length)
+        fit, keys = next_item_defaults(of_log, self.model.keys, self.trainer, self.optimizer, self._same_batch)
         model, data = self.model.with_keys(keys), self.data
         if "loss" in keys:
             data = replace(data, open=partial(data.open, loss=keys["loss"]))  # type: ignore[call-arg]  # a key of its opener

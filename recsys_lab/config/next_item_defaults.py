@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from recsys_lab.base.losses import SAMPLED_SOFTMAX, SOFTMAX
 from recsys_lab.config.default_hyperparameters import Defaults, filled
 from recsys_lab.config.options import OptimizerOptions, TrainerOptions
-from recsys_lab.data.protocol import HistoryCounts
 
 #: Training ends after so many evaluations without a better one, epochs or minutes, whichever comes first.
 PATIENCE, MOST_EPOCHS, MOST_MINUTES, METRIC = 5, 200, 30.0, "ndcg_10"
@@ -19,8 +19,17 @@ TEMPERATURE = 0.05
 DENSE_EVENTS, SPARSE_DROPOUT, DENSE_DROPOUT = 50, 0.5, 0.2
 
 
+@dataclass(frozen=True)
+class LogCounts:
+    """Of a log as histories. `max_length`: the most items of a history that are read."""
+
+    items: int
+    interactions: int
+    max_length: int
+
+
 def next_item_defaults(
-    counts: HistoryCounts, keys: Mapping[str, Any], trainer: TrainerOptions, optimizer: OptimizerOptions, whole_catalogue: bool
+    counts: LogCounts, keys: Mapping[str, Any], trainer: TrainerOptions, optimizer: OptimizerOptions, whole_catalogue: bool
 ) -> tuple[Defaults, dict[str, Any]]:
     """Both with what is null chosen, and the model's `keys` that were null with their values. `Defaults.chosen` names all of them.
 

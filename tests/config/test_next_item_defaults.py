@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from recsys_lab.config.next_item_defaults import FEW_ITEMS, next_item_defaults
-from recsys_lab.data.protocol import HistoryCounts
+from recsys_lab.config.next_item_defaults import FEW_ITEMS, LogCounts, next_item_defaults
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import of_words
 
-SPARSE = HistoryCounts(1000, 500, 5000, 30)
+SPARSE = LogCounts(500, 5000, 30)
 
 
 def log(folder: Path) -> tuple[str, ...]:

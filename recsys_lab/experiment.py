@@ -8,15 +8,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
+from recsys_lab.base.losses import IN_BATCH_SOFTMAX, SOFTMAX
 from recsys_lab.cluster import Cluster
 from recsys_lab.config import command_line
 from recsys_lab.config.choices import apart_from_hydra
 from recsys_lab.config.default_hyperparameters import default_hyperparameters
 from recsys_lab.config.frozen import fingerprint, plain
+from recsys_lab.config.next_item_defaults import LogCounts, next_item_defaults
 from recsys_lab.config.options import (
     JUDGES,
     PREDICT,
@@ -32,16 +35,17 @@ from recsys_lab.config.options import (
 )
 from recsys_lab.config.schema import resolved, typed, typed_keys
 from recsys_lab.data.capped import capped
+from recsys_lab.data.catalogue import with_catalogue
 from recsys_lab.data.frequencies import with_frequencies
 from recsys_lab.data.in_order import in_stored_order
 from recsys_lab.data.labels import check_labels
 from recsys_lab.data.lengths import with_given_history, with_history
-from recsys_lab.data.protocol import DataSet
+from recsys_lab.data.protocol import DataSet, HistoryCounts
 from recsys_lab.data.sliced import sliced
 from recsys_lab.data.values import check_column
 from recsys_lab.errors import UserError
 from recsys_lab.experiment_groups import SHUFFLED, DataChoice, LauncherChoice, SharderChoice, StudyChoice
-from recsys_lab.models.choice import ModelChoice, Towers
+from recsys_lab.models.choice import ModelChoice, Towers, with_chances
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.precision import Precision
 from recsys_lab.simulate import Profile
@@ -130,6 +134,11 @@ class Experiment:
         """What is even over ranks in a step of training; None: samples come as they are."""
         return {"none": None, "tokens": TOKENS, "work": self.model.work}[self.data.balance]
 
+    @property
+    def _same_batch(self) -> bool:
+        """Whether a rank of the named cluster has as many samples as one that trains here."""
+        return not self.simulates or self.batch_size == self.batch_size_here
+
     def train_steps(self, data: DataSet) -> int:
         """Of a training that runs to its end."""
         steps = -(-data.splits["train"].rows // self.data.batch_size) * self.trainer.epochs
@@ -144,6 +153,7 @@ class Experiment:
             remedy = "mode=predict predictions=FILE.parquet"
             raise UserError("rows without labels cannot be judged", where="data.label", given=f"mode={self.mode}", remedy=remedy)
         data = with_frequencies(data_set, self.data.frequencies) if self.data.frequencies is not None else data_set
+        data = with_catalogue(data, self.batch_size_here) if self.model.loss == SOFTMAX else data
         data = sliced(data, self.model.column_slices)
         data = with_history(data)
         data = data if self.data.order == SHUFFLED else in_stored_order(data)
@@ -162,6 +172,10 @@ class Experiment:
         """Whether its quality stands beside baselines: of clicks alone."""
         return self.baselines and self.judges_clicks(data)
 
+    def compares_items(self, data: DataSet) -> bool:
+        """The same of a model for the next item."""
+        return self.baselines and self.judges and data.learnable and self.model.objective == "next_item" and "validation" in data.held_out
+
     def check(self, data: DataSet) -> None:
         """UserError for empty splits, too large steps, clicks that could not be judged as is wanted, or a start that nothing gives."""
         if self.starts_ranks and (empty := [split for split, rows in data.splits.items() if not rows.rows]):
@@ -175,6 +189,10 @@ class Experiment:
             raise UserError("what trains has its own lengths", where="simulate.history", given=f"mode={self.mode}", allowed=allowed)
         if self.data.balance != "none" and data.history is None:
             raise UserError("samples without histories are alike", where="data.balance", given=self.data.balance, allowed="none")
+        if self.model.loss == SOFTMAX and not self._same_batch:
+            remedy = f"simulate.batch_size={self.batch_size_here} data.batch_size={self.data.batch_size}, or model.loss=sampled_softmax"
+            given = f"softmax with {self.batch_size} samples a rank of {self.cluster.name}, {self.batch_size_here} here"
+            raise UserError("every item is looked up once a batch of a rank", where="model.loss", given=given, remedy=remedy)
         if self.judges_clicks(data):
             check_labels(data)
         for key, column in self.evaluate.named if self.judges else ():
@@ -190,6 +208,8 @@ class Experiment:
         """Itself, with what its config leaves open chosen for the rows of `data` where these ask for it: `chosen` says what."""
         if not data.chooses_settings:
             return self
+        if self.model.objective == "next_item" and data.history_counts is not None:
+            return self._decided(data.history_counts)
         model = self.model.able_to_begin()
         if self.mode in JUDGES:
             return replace(self, model=model)
@@ -200,12 +220,24 @@ class Experiment:
         chosen = {f"model.{key}": True for key in self.model.open_keys} | fit.chosen
         return replace(self, model=model, trainer=fit.trainer, optimizer=fit.optimizer, chosen=chosen)
 
+    def _decided(self, counts: HistoryCounts) -> Experiment:
+        """The same of a model for the next item. What a trained model is needs to be known where it is judged, too."""
+        of_log = LogCounts(counts.items, counts.interactions, counts.max_length)
+        fit, keys = next_item_defaults(of_log, self.model.keys, self.trainer, self.optimizer, self._same_batch)
+        model, data = self.model.with_keys(keys), self.data
+        if "loss" in keys:
+            data = replace(data, open=partial(data.open, loss=keys["loss"]))  # type: ignore[call-arg]  # a key of its opener
+        if self.mode in JUDGES:
+            return replace(self, model=model, data=data)
+        return replace(self, model=model, data=data, trainer=fit.trainer, optimizer=fit.optimizer, chosen=fit.chosen)
+
     def tables(self, data: DataSet) -> tuple[Table, ...]:
         return self.model.tables(data, self.precision.table)
 
     def build_model(self, data: DataSet, device: torch.device, towers: Towers = ()) -> ClickModel:
         """The model for the features of `data`, with a tower module for each of `towers`."""
-        return self.model.build(self.tables(data), data.dense_features, device, towers)
+        model = self.model.build(self.tables(data), data.dense_features, device, towers)
+        return with_chances(model, data) if model.loss == IN_BATCH_SOFTMAX else model
 
     def shard(
         self,

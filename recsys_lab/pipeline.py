@@ -36,6 +36,7 @@ from recsys_lab.planning import (
 )
 from recsys_lab.record.environment import check_rows, write_environment
 from recsys_lab.record.loggers import libraries
+from recsys_lab.record.metrics import NEXT_ITEM_PROTOCOL
 from recsys_lab.record.result import CHOICES, RESULT_FILE, Result, plan_summary, write_result
 from recsys_lab.record.run_folder import REASONS_FILE, STORES_FILE
 from recsys_lab.report import say
@@ -72,7 +73,9 @@ def run(
     if experiment.starts_ranks:
         experiment.launcher.prepare(libraries(experiment.logger))
     data = experiment.open_data()
-    experiment = experiment.with_default_hyperparameters(data)
+    experiment, loss = experiment.with_default_hyperparameters(data), experiment.model.loss
+    if experiment.model.loss != loss:
+        data = experiment.open_data()  # with the negatives of the loss that was chosen
     experiment.check(data)
     if weights is not None and not experiment.trains:
         check_rows(weights.parent.parent, data.own_rows)
@@ -109,6 +112,11 @@ def run(
         from recsys_lab.train.baselines import fitted
 
         compared = fitted(data if rows is None else experiment.open_data(rows), experiment.seed)
+    of_items = None
+    if writes and experiment.compares_items(data):
+        from recsys_lab.train.item_baselines import item_baselines
+
+        of_items = item_baselines(data, experiment.seed)
     record = Result(
         status="completed",
         mode=experiment.mode,
@@ -120,6 +128,8 @@ def run(
         simulated=simulated,
         chosen=experiment.chosen or None,
         baselines=compared.figures if compared else None,
+        item_baselines=of_items,
+        protocol=NEXT_ITEM_PROTOCOL if experiment.judges and experiment.model.objective == "next_item" else None,
         unknown_values=data.unknown_values or None,
     )
     if writes and experiment.resume:

@@ -43,7 +43,7 @@ def default_hyperparameters(
     values |= _damping(rows, batch_size, begins) if damped else {}
     for key, value in values.items():
         part, *path = key.split(".")
-        parts[part], was_open = _filled(parts[part], path, value)
+        parts[part], was_open = filled(parts[part], path, value)
         if was_open:
             chosen[key] = value
     return Defaults(parts["trainer"], parts["optimizer"], chosen)  # type: ignore[arg-type]  # each has kept its type
@@ -67,11 +67,11 @@ def _stops(evaluates: bool) -> dict[str, Any]:
     return {**(stops if evaluates else {}), "trainer.max_minutes": MOST_MINUTES}
 
 
-def _filled(options: Any, path: Sequence[str], value: Any) -> tuple[Any, bool]:
-    """The dataclass `options` with `value` at `path` where there was null, and whether there was."""
+def filled(options: Any, path: Sequence[str], value: Any, always: bool = False) -> tuple[Any, bool]:
+    """The dataclass `options` with `value` at `path` where there was null, or `always`, and whether it has it."""
     first, *rest = path
     inner = getattr(options, first)
     if rest:
-        part, was_open = _filled(inner, rest, value)
+        part, was_open = filled(inner, rest, value, always)
         return replace(options, **{first: part}), was_open
-    return (replace(options, **{first: value}), True) if inner is None else (options, False)
+    return (replace(options, **{first: value}), True) if inner is None or always else (options, False)

@@ -35,9 +35,9 @@ FOLDER = text_like(r".+", 4095, "a folder")
 
 @dataclass(frozen=True)
 class DenseOptimizer:
-    """Of everything but the tables. `momentum` is SGD's."""
+    """Of everything but the tables. `momentum` is SGD's. adamw takes weight decay from the weights, adam adds it to gradients."""
 
-    name: Literal["sgd", "adagrad", "adam"]
+    name: Literal["sgd", "adagrad", "adam", "adamw"]
     lr: LearningRate | None  # null: 1e-3
     eps: Eps
     weight_decay: NotNegative

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recsys_lab.data.protocol import Columns, Feature, HeldOutItems, Hottest, Rows, Split
+from recsys_lab.data.protocol import Columns, Feature, HeldOutItems, HistoryCounts, Hottest, Rows, Split
 from recsys_lab.errors import UserError
 from recsys_lab.tables import AccessStatistics
 from recsys_lab.tables.lengths import Lengths
@@ -32,6 +32,7 @@ class OpenDataSet:
     its own. `own_rows`: a fingerprint of which value has which row, where that follows from the train file alone; else empty.
     `history`: how long those of train are; None: there are no sequences, or only their mean is known.
     `in_order`: what samples in a row have in common, of data that cannot be read; None: they are read.
+    `history_counts`: of a log.
     `chooses_settings`: settings that the config leaves open are chosen by the rows (config/default_hyperparameters.py).
     """
 
@@ -56,6 +57,7 @@ class OpenDataSet:
     own_rows: str = ""
     history: Lengths | None = None
     in_order: Callable[[], InOrder] | None = None
+    history_counts: HistoryCounts | None = None
 
     def hottest(self, table: str, rows: int) -> np.ndarray:
         """The `rows` most frequent rows of `table`, int64, in falling frequency. Of equally frequent ones the lower id first."""

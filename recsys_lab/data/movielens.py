@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recsys_lab.base.ranges import Length, Seed
 from recsys_lab.data.dataset import OpenDataSet
-from recsys_lab.data.interactions import Objective, Passes, Pooling, open_interactions
+from recsys_lab.data.interactions import Loss, Negatives, Objective, Passes, Pooling, open_interactions
 from recsys_lab.data.protocol import Feature
 from recsys_lab.data.sources import check_root, find_file, missing_file, named_file
 from recsys_lab.data.text import OnBadLine
@@ -26,9 +26,12 @@ def open_movielens(
     file: str | None,
     on_bad_line: OnBadLine,
     time: bool,
+    event_times: bool,
     objective: Objective,
     pooling: Pooling,
-    max_length: Length,
+    max_length: Length | None,
+    loss: Loss | None,
+    negatives: Negatives | None,
     passes: Passes,
     seed_of_negatives: Seed,
     cache: str | None,
@@ -51,9 +54,12 @@ def open_movielens(
         on_bad_line=on_bad_line,
         category=None,
         time=time,
+        event_times=event_times,
         objective=objective,
         pooling=pooling,
         max_length=max_length,
+        loss=loss,
+        negatives=negatives,
         passes=passes,
         seed_of_negatives=seed_of_negatives,
         cache=cache,

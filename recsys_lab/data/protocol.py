@@ -128,6 +128,16 @@ class Columns(Protocol):
     def read(self, column: str, split: str) -> Values: ...  # UserError where it cannot be read
 
 
+@dataclass(frozen=True)
+class HistoryCounts:
+    """Of a log as histories. `max_length`: the most items of a history that are read."""
+
+    users: int
+    items: int
+    interactions: int
+    max_length: int
+
+
 #: (table, n) -> int64 [n]: its n most frequent rows in the train split, in falling frequency; ties by lower id.
 Hottest = Callable[[str, int], np.ndarray]
 
@@ -175,5 +185,7 @@ class DataSet(Protocol):
     def hottest(self) -> Hottest: ...  # for planners that place a table row by row
     @property
     def item_names(self) -> Callable[[], Sequence[str]] | None: ...  # of items from 1 on, as the data write them
+    @property
+    def history_counts(self) -> HistoryCounts | None: ...  # None where samples are no histories
     @property
     def held_out(self) -> Mapping[str, HeldOutItems]: ...  # by split; empty where no items are held out

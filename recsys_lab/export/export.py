@@ -13,6 +13,7 @@ import torch
 
 from recsys_lab.base.export_files import DENSE_FILE, MODEL_FILE, ONNX_FILE, PROGRAM_FILE, SERVE_FILES, VERSION, WORDS_FILE
 from recsys_lab.base.files import write_json
+from recsys_lab.base.losses import BINARY
 from recsys_lab.config.folders import VOCABULARY, WORDS_OF_RUN
 from recsys_lab.config.frozen import CONFIG_FILE
 from recsys_lab.errors import UserError, cannot_write
@@ -144,6 +145,8 @@ def _about(run: TrainedRun, model: ClickModel, inputs: RawInputs, read: dict[str
     return {
         "version": VERSION,
         "objective": model.objective,
+        "normalised_items": model.next_item is not None and model.next_item.temperature is not None,
+        "softmax": model.loss != BINARY,
         "dense": inputs.dense,
         "features": features,
         "words": list(inputs.words),

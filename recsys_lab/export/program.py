@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from recsys_lab.errors import UserError
 from recsys_lab.models.click_model import ClickModel
-from recsys_lab.models.history import CANDIDATE, HISTORY, TOLD
+from recsys_lab.models.history import CANDIDATE, HISTORY
 from recsys_lab.models.jagged import PaddedRows
+from recsys_lab.models.next_item import TOLD
 from recsys_lab.tables import Table
 
 #: Of what the program is traced with. Any other number of each will do.
@@ -39,7 +40,7 @@ class DenseArch(nn.Module):
         sequences: Any = {name: PaddedRows(rows[name], lengths[name]) for name in rows}
         if self.model.objective != "next_item":
             return self.model.predict(dense, sequences)
-        return self.model.scale * self.model.users(sequences)  # type: ignore[operator]  # a model for the next item has both
+        return self.model.users(sequences)  # type: ignore[operator]  # a model for the next item has both
 
 
 def features_read(model: ClickModel, tables: tuple[Table, ...]) -> dict[str, Table]:

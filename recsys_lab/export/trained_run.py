@@ -65,8 +65,10 @@ class TrainedRun:
     def dense_arch(self, dense_width: int) -> ClickModel:
         """The model without its tables, on the CPU in FP32, for K = `dense_width`. Raises UserError where the checkpoint is another's."""
         towers = self.experiment.sharder.modules(self.plan.towers)
-        completed = any(key.startswith("model.") for key in self.record.result.get("chosen") or ())
+        chosen = {key.removeprefix("model."): v for key, v in (self.record.result.get("chosen") or {}).items() if key.startswith("model.")}
+        completed = bool(chosen)
         choice = self.experiment.model.able_to_begin() if completed else self.experiment.model
+        choice = choice.with_keys({key: value for key, value in chosen.items() if key in choice.keys})
         model = choice.build(self.plan.tables, dense_width, torch.device("meta"), towers)
         setattr(model, TABLES, nn.Module())
         model = model.to_empty(device="cpu").float()

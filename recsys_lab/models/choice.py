@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from omegaconf import DictConfig, OmegaConf
 
 from recsys_lab.base.answers import answer
+from recsys_lab.base.losses import BINARY, SAMPLED_SOFTMAX
 from recsys_lab.config.schema import resolved
 from recsys_lab.data.protocol import DataSet, Feature
 from recsys_lab.errors import UserError
@@ -87,9 +88,18 @@ class ModelChoice:
         """What its config leaves open of the keys with which it can begin so."""
         return tuple(key for key in self.kind.start_keys if key in self.keys and self.keys[key] is None)
 
+    def with_keys(self, keys: Mapping[str, Any]) -> ModelChoice:
+        """With these of its keys."""
+        return replace(self, keys={**self.keys, **keys}) if keys else self
+
     def able_to_begin(self) -> ModelChoice:
         """With those keys true; itself where none is open."""
         return replace(self, keys={**self.keys, **dict.fromkeys(self.open_keys, True)}) if self.open_keys else self
+
+    @property
+    def loss(self) -> str | None:
+        """Of a model for the next item: of base/losses.py."""
+        return (self.keys.get("loss") or BINARY) if self.objective == "next_item" else None
 
     def with_share_of_rows(self, share: float) -> ModelChoice:
         """With so much of each table's rows, one at least. UserError where the model fixes no rows."""
@@ -130,9 +140,10 @@ class ModelChoice:
         return tuple(Feature(name, rows, float(length), pooling, law=law) for name, rows, length in each)
 
     def histories(self, items: int) -> tuple[Feature, ...]:
-        """That a model of histories reads, of so many `items`: next_item has the item after each, and one that never came."""
-        length = float(self.keys["max_length"])
-        others = {"positive": length, "negative": length} if self.objective == "next_item" else {"candidate": 1.0}
+        """That a model of histories reads, of so many `items`: next_item has the item after each, and negatives as its loss needs them."""
+        length = float(self.keys["max_length"] or 50)
+        negatives = {BINARY: length, SAMPLED_SOFTMAX: 128.0}.get(self.loss or "", 0.0)
+        others = {"positive": length, "negative": negatives} if self.objective == "next_item" else {"candidate": 1.0}
         return tuple(Feature(name, items, each, "none", "item") for name, each in ({"item": length} | others).items())
 
     def tables(self, data: DataSet, dtype: str) -> tuple[Table, ...]:
@@ -236,3 +247,16 @@ def count(question: Mapping[str, Any]) -> dict[str, Any]:
     model = choice.build(tables, question["dense_features"], torch.device("meta"), towers)
     cost = describe(model, question["dense_features"], question["lengths"], question["compute_format"])
     return asdict(replace(cost, towers=describe_towers(model)))
+
+
+def with_chances(model: ClickModel, data: DataSet) -> ClickModel:
+    """`model`, which knows of each item the chance that it is the one that came, where `data` were counted. Imports torch."""
+    import torch
+
+    from recsys_lab.data.dataset import OpenDataSet, table_names
+
+    if model.next_item is not None and isinstance(data, OpenDataSet) and data.row_counts is not None:
+        features = {feature.name: feature.table_name for feature in data.features}
+        counts = data.row_counts()[table_names(data.features).index(features["positive"])]
+        model.next_item = replace(model.next_item, chances=torch.from_numpy(counts / max(counts.sum(), 1)))
+    return model

@@ -11,8 +11,10 @@ from torch import Tensor, nn
 from torchrec.modules.embedding_modules import EmbeddingBagCollection, EmbeddingCollection
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
+from recsys_lab.base.losses import BINARY
 from recsys_lab.errors import UserError
 from recsys_lab.models.first_order import FirstOrder
+from recsys_lab.models.next_item import NextItem
 from recsys_lab.models.options import ModelKind, Towers
 from recsys_lab.tables import Table
 
@@ -72,6 +74,7 @@ class ClickModel(nn.Module, ModelKind):
         embeddings: its tables, which an executor may replace by sharded ones.
         objective: what its outputs are and how they are trained; click: a logit a row.
         loss_weight: what the loss is multiplied by.
+        next_item: how items are scored, of a model for the next item.
         tower_features: the features of each tower, of a model with towers.
     """
 
@@ -82,6 +85,13 @@ class ClickModel(nn.Module, ModelKind):
     embeddings: EmbeddingBagCollection | EmbeddingCollection
     objective: str = "click"
     loss_weight: float = 1.0
+    next_item: NextItem | None = None
+
+    @property
+    def loss(self) -> str:
+        """Of a model for the next item: of base/losses.py."""
+        return BINARY if self.next_item is None else self.next_item.loss
+
     tower_features: Towers = ()
 
     def forward(self, dense: Tensor | None, sparse: KeyedJaggedTensor) -> Tensor:

@@ -1,24 +1,22 @@
-"""What models of sequences read and tell: a history's vectors with their places, and the item that comes next."""
+"""What models of sequences read: a history's vectors with their places. What they tell of the next item: next_item.py."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import torch
 from torch import Tensor, nn
 from torchrec.sparse.jagged_tensor import JaggedTensor
 
 from recsys_lab.errors import UserError
 from recsys_lab.models.jagged import Places, places_of
+from recsys_lab.models.next_item import POSITIVE
 
 #: The history, and features that say more of each of its items: as long as it, and added to it.
 HISTORY = ("item", "category", "time")
 #: The candidate, and what says more of it: as long as it, and added to it.
 CANDIDATE = ("candidate", "candidate_category")
-#: The item that comes next, and one that never came.
-TOLD = ("positive", "negative")
-#: Of those, the feature through which an item's own vector is looked up.
-ITEM = TOLD[0]
+#: The feature through which an item's own vector is looked up.
+ITEM = POSITIVE
 
 
 def check_no_dense(dense_width: int) -> None:
@@ -45,8 +43,3 @@ def placed_rows(
     lengths, places = looked_up[features[0]].lengths(), places_of(looked_up[features[0]])
     from_end = place(places.to_end.clamp(max=place.num_embeddings - 1))
     return scale * sum(vectors[1:], vectors[0]) + from_end, lengths, places
-
-
-def next_item_logits(hidden: Tensor, looked_up: Mapping[str, JaggedTensor], scale: float) -> Tensor:
-    """[N, 2]: dot products of the rows [N, D] with the vectors of `TOLD`."""
-    return torch.stack([scale * (hidden * looked_up[name].values()).sum(1) for name in TOLD], dim=1)

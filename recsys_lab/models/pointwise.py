@@ -5,6 +5,7 @@ Shapes: N rows of B sequences, T the longest of a group, h heads of d columns.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +21,30 @@ from recsys_lab.models.moved_bytes import one_kernel
 
 #: Of a sequence, so many rows look back together. Longer ones so never make the half of the square that causality cuts off.
 ROWS_AT_ONCE = 256
+#: Times between two rows that a bias tells apart.
+TIME_BUCKETS = 128
+
+
+@dataclass(frozen=True)
+class TimeBias:
+    """A bias by the time between two rows: `weights` [TIME_BUCKETS], and `times` int64, seconds, [N] or of a group [b, T]."""
+
+    times: Tensor
+    weights: Tensor
+
+    def of_group(self, own: Tensor, group: Places) -> TimeBias:
+        """Of some rows, padded [b, T]."""
+        return TimeBias(group.padded(self.times[own, None]).squeeze(2), self.weights)
+
+    def of_rows(self, start: int, stop: int) -> Tensor:
+        """[b, 1, stop - start, stop]: of rows from `start` to `stop` towards those up to `stop`."""
+        between = (self.times[:, start:stop, None] - self.times[:, None, :stop]).abs()
+        return embedding(time_buckets(between), self.weights[:, None]).squeeze(3)[:, None]
+
+
+def time_buckets(seconds: Tensor) -> Tensor:
+    """int64, of the same shape: floor(log(seconds) / 0.301), as the public code of Zhai et al. has it; the last takes all longer times."""
+    return (seconds.clamp(min=1).float().log() / 0.301).long().clamp(max=TIME_BUCKETS - 1)
 
 
 def attend(
@@ -31,6 +56,7 @@ def attend(
     heads: int,
     divisor: int,
     bias: Tensor,
+    by_time: TimeBias | None = None,
 ) -> Tensor:
     """Row i of a sequence -> the sum over its rows j up to i of SiLU(q_i k_j + bias[i - j]) / divisor times v_j, for each head.
 
@@ -41,6 +67,7 @@ def attend(
         heads: h.
         divisor: of the weights.
         bias: [L] by distance, farther rows share the last.
+        by_time: a second bias; then `groups` are needed.
 
     Returns:
         [N, h * d], as wide as `values`.
@@ -50,7 +77,7 @@ def attend(
     attended = torch.zeros_like(values)
     for own, group in groups:
         q, k, v = (_by_heads(part[own], group, heads) for part in (queries, keys, values))
-        part = _attend_in_blocks(q, k, v, group.longest, divisor, bias)
+        part = _attend_in_blocks(q, k, v, group.longest, divisor, bias, by_time and by_time.of_group(own, group))
         attended = attended.index_copy(0, own, group.packed(part.transpose(1, 2).flatten(2)))
     return attended
 
@@ -139,17 +166,19 @@ def _by_heads(rows: Tensor, places: Places, heads: int) -> Tensor:
     return places.padded(rows).unflatten(2, (heads, -1)).transpose(1, 2)
 
 
-def _attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, longest: int, divisor: int, bias: Tensor) -> Tensor:
+def _attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, longest: int, divisor: int, bias: Tensor, by_time: TimeBias | None = None) -> Tensor:
     """An exported program has one block: how many there are depends on the length."""
     if torch.compiler.is_exporting():
-        return _attend(q, k, v, 0, longest, divisor, bias)
+        return _attend(q, k, v, 0, longest, divisor, bias, by_time)
     blocks = range(0, longest, ROWS_AT_ONCE)
-    return torch.cat([_attend(q, k, v, start, min(start + ROWS_AT_ONCE, longest), divisor, bias) for start in blocks], dim=2)
+    return torch.cat([_attend(q, k, v, start, min(start + ROWS_AT_ONCE, longest), divisor, bias, by_time) for start in blocks], dim=2)
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, start: int, stop: int, divisor: int, bias: Tensor) -> Tensor:
+def _attend(q: Tensor, k: Tensor, v: Tensor, start: int, stop: int, divisor: int, bias: Tensor, by_time: TimeBias | None = None) -> Tensor:
     """[b, h, T, d] each -> [b, h, stop - start, d]: what the rows from `start` to `stop` see of those up to themselves."""
     scores = matmul(q[:, :, start:stop], k[:, :, :stop].transpose(2, 3)) + _relative(bias, start, stop)
+    if by_time is not None:
+        scores = scores + by_time.of_rows(start, stop)
     return matmul((silu(scores) / divisor).tril(start), v[:, :, :stop])
 
 

@@ -15,7 +15,7 @@ from recsys_lab.tables.spec import ELEMENT_BYTES, READ_BYTES, STORED_BYTES
 Size = TypeVar("Size", int, np.ndarray)
 
 #: Optimizer state, in FP32 elements: per weight, and per row of a table (or of a column shard of it).
-STATE_PER_WEIGHT = {"sgd": 0, "adagrad": 1, "row_wise_adagrad": 0, "adam": 2, "lamb": 2}
+STATE_PER_WEIGHT = {"sgd": 0, "adagrad": 1, "row_wise_adagrad": 0, "adam": 2, "adamw": 2, "lamb": 2}
 STATE_PER_ROW = {"sgd": 0, "adagrad": 0, "row_wise_adagrad": 1, "adam": 0, "lamb": 0}
 
 

@@ -17,6 +17,16 @@ RETRIEVAL = ("hit_rate_10", "ndcg_10", "hit_rate_10_of_100", "ndcg_10_of_100", "
 #: The metrics of which more is better; of the others less is.
 HIGHER_IS_BETTER = {"auc", *RETRIEVAL[:-1]}
 PLACES = 10
+#: How places of held-out items are counted, in the words of a record.
+NEXT_ITEM_PROTOCOL = {
+    "split": "leave-one-out in order of time: a user's last item is test, the one before it validation, the others train",
+    "history": "all of a user's items before the held-out one, the validation item too where the test item is held out",
+    "candidates": "every item that the user had not had before, and the held-out one",
+    "sampled_candidates": "the held-out item and 99 distinct random ones that the user never had (names with _of_100)",
+    "ties": "items of equal score may stand in any order: the mean over all orders",
+    "users": "all with 3 events or more, and an item that they never had",
+    "chosen_by": "validation alone",
+}
 
 
 def quality(logits: ArrayLike, labels: ArrayLike, where: str = "validation") -> dict[str, float | int]:

@@ -16,6 +16,7 @@ from recsys_lab.plan.store_facts import StoreFacts
 from recsys_lab.plan.tiers import tier_rows
 from recsys_lab.record.baselines import Baselines
 from recsys_lab.record.breakdown import Breakdown
+from recsys_lab.record.item_baselines import ItemBaselines
 from recsys_lab.record.started_from import StartedFrom
 from recsys_lab.simulate.simulated import Collective, Simulated, Spread, without_times
 from recsys_lab.tables import AccessStatistics
@@ -205,7 +206,8 @@ class Result:
     with the values that suit the data. `baselines`: of clicks, unless switched off. `error` is written for a failed run only; `study` for a
     study, whose figures lie in it; `pruned` for a run that a search cut short; `ended_by` for one that a limit did; `started_from` for one
     that began with trained weights; `predictions` where they were written; `unknown_values` of a new test file: by column, rows with a
-    value that training did not know.
+    value that training did not know. `item_baselines` and `protocol`: of next items, what stands beside the model, and how places were
+    counted.
     """
 
     status: str  # completed | failed | pruned
@@ -228,6 +230,8 @@ class Result:
     breakdown: Mapping[str, Breakdown] | None = None
     unknown_values: Mapping[str, int] | None = None
     ended_by: EndedBy | None = None
+    item_baselines: ItemBaselines | None = None
+    protocol: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         assert self.status in STATES, self.status
@@ -255,6 +259,8 @@ class Result:
         record |= {"ended_by": _part(self.ended_by)} if self.ended_by else {}
         record |= {"chosen": dict(self.chosen)} if self.chosen else {}
         record |= {"baselines": _part(self.baselines)} if self.baselines else {}
+        record |= {"item_baselines": _part(self.item_baselines)} if self.item_baselines else {}
+        record |= {"protocol": dict(self.protocol)} if self.protocol else {}
         record |= {"breakdown": {split: _part(one) for split, one in self.breakdown.items()}} if self.breakdown else {}
         record |= {"unknown_values": dict(self.unknown_values)} if self.unknown_values is not None else {}
         record |= {"started_from": _part(self.started_from)} if self.started_from else {}

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from recsys_lab.record.baselines import is_baseline, lost_by
+from recsys_lab.record.item_baselines import NAMES, lost_to
 
 REGRESSION, BASE_RATE = "logistic regression", "base rate"
 ADVICE = (
@@ -25,7 +26,9 @@ def overrides_text(settings: Mapping[str, Any]) -> str:
 
 
 def baseline_rows(record: Mapping[str, Any]) -> dict[str, Mapping[str, float]]:
-    """The figures of both baselines, each under its split and its name."""
+    """The figures of both baselines, of clicks or of next items, each under its split and its name."""
+    if of_items := record.get("item_baselines"):
+        return {f"{split}, {word}": own for name, word in NAMES.items() for split, own in of_items[name].items()}
     figures = record.get("baselines")
     if not figures:
         return {}
@@ -53,6 +56,8 @@ def verdict(record: Mapping[str, Any]) -> list[str]:
 
     Of a model that was not trained to the end, only that.
     """
+    if of_items := record.get("item_baselines"):
+        return lost_to(of_items, record["quality"] or {})
     cut = record.get("ended_by")
     unfinished = cut and f"not trained to the end: {cut['steps']:,} of {cut['of_steps']:,} steps ({cut['key']})"
     figures, quality = record.get("baselines"), record["quality"] or {}

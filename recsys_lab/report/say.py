@@ -17,6 +17,7 @@ from recsys_lab.data.protocol import DataSet
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.store import DISK_HOST_CACHED, HOST_CACHED, UNCACHED
 from recsys_lab.plan.store_facts import StoreFacts
+from recsys_lab.record.item_baselines import item_sentences
 from recsys_lab.record.started_from import StartedFrom
 from recsys_lab.report.baselines import baseline_sentences, overrides_text
 from recsys_lab.report.breakdown import print_breakdown
@@ -222,6 +223,8 @@ def finished(record: dict[str, Any], folder: Path, batch: int) -> None:
         _line("weights", StartedFrom(**started).sentence())
     if written := record.get("predictions"):
         _line("predictions", f"{written['file']}: {written['rows']:,} rows of {written['split']}")
+    for sentence in item_sentences(record):
+        _line("baselines", sentence)
     if record.get("baselines"):
         for sentence in baseline_sentences(record):
             _line("baselines", sentence)

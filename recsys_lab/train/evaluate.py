@@ -108,7 +108,7 @@ class NextItemEvaluation:
 
     def add(self, model: nn.Module, batch: Batch, index: int) -> None:
         inner = unwrapped(model)
-        users: Tensor = inner.users(inner.embeddings(batch.sparse))  # type: ignore[operator]  # a model for the next item has them
+        users: Tensor = inner.users(inner.embeddings(batch.sparse), batch.values)  # type: ignore[operator]  # a model for the next item has them
         self._users.append(users[: batch.valid].float())
         self._rows.append(self.loader.positions(index))
 

@@ -66,6 +66,8 @@ def unwrapped(model: nn.Module) -> ClickModel:
 def item_chunks(model: nn.Module, keys: list[str], items: int, item_rows: int, device: torch.device) -> Chunks:
     """All item vectors of a model for the next item, looked up through its tables, wherever they are. Item i is in row i % `item_rows`."""
     inner, size = unwrapped(model), min(CHUNK_ITEMS, items)
+    scored = inner.next_item
+    assert scored is not None, "a model for the next item"
     lengths = torch.zeros(len(keys), size, dtype=torch.int32, device=device)
     lengths[keys.index(ITEM)] = 1
 
@@ -73,7 +75,7 @@ def item_chunks(model: nn.Module, keys: list[str], items: int, item_rows: int, d
         for first in range(1, items + 1, size):
             ids = torch.arange(first, first + size, device=device).clamp(max=items)  # the last chunk is as long as the others
             vectors = inner.embeddings(KeyedJaggedTensor(keys=keys, values=ids % item_rows, lengths=lengths.flatten(), stride=size))
-            yield first, vectors[ITEM].values()[: items + 1 - first].float()
+            yield first, scored.of_items(vectors[ITEM].values()[: items + 1 - first].float())
 
     return chunks
 

@@ -9,6 +9,7 @@ import polars as pl
 import torch
 from torch import Tensor, nn
 
+from recsys_lab.base.losses import BINARY
 from recsys_lab.data.loader import RankLoader
 from recsys_lab.data.protocol import HeldOutItems
 from recsys_lab.record.metrics import PLACES
@@ -22,21 +23,22 @@ def next_items(
 ) -> pl.DataFrame:
     """The `PLACES` likeliest items of each user: row, rank from 1, item and its probability. Collective.
 
-    The probability is that of the loss: the user had the item next, and not one drawn among those never had. `names`: of items from 1 on;
-    None: their numbers stand for them.
+    The probability is that of the loss. binary: the user had the item next, and not one drawn among those never had. The softmaxes: of all
+    items not had, it is the next. `names`: of items from 1 on; None: their numbers stand for them.
     """
     model.eval()
     inner, users, rows = unwrapped(model), [], []
     for index, batch in enumerate(loader):
         moved = batch.to(device, non_blocking=True)
-        vectors: Tensor = inner.scale * inner.users(inner.embeddings(moved.sparse))  # type: ignore[operator]  # for the next item
+        vectors: Tensor = inner.users(inner.embeddings(moved.sparse), moved.values)  # type: ignore[operator]  # for the next item
         users.append(vectors[: batch.valid].float())
         rows.append(loader.positions(index))
     own_rows = np.concatenate(rows)
     places = min(PLACES, held_out.items)
     chunks = item_chunks(model, loader.keys, held_out.items, held_out.item_rows, device)
-    scores, items = _best(torch.cat(users), *held_out.seen(own_rows), chunks, places)
-    own = torch.cat([torch.from_numpy(own_rows)[None].to(device).double(), items.T.double(), scores.T.double().sigmoid()])
+    scores, items, total = _best(torch.cat(users), *held_out.seen(own_rows), chunks, places)
+    probabilities = scores.double().sigmoid() if inner.loss == BINARY else (scores.double() - total.double()).exp()
+    own = torch.cat([torch.from_numpy(own_rows)[None].to(device).double(), items.T.double(), probabilities.T])
     table = gathered(own).numpy()
     table = table[:, np.argsort(table[0])]
     count = table.shape[1]
@@ -51,21 +53,27 @@ def next_items(
     ).filter(pl.col("probability") > 0)
 
 
-def _best(users: Tensor, lengths: np.ndarray, seen: np.ndarray, chunks: Chunks, places: int) -> tuple[Tensor, Tensor]:
-    """Scores and items [n, places] of users [n, D], falling. `lengths` [n] and `seen` [sum]: items that are no candidates, -inf."""
+def _best(users: Tensor, lengths: np.ndarray, seen: np.ndarray, chunks: Chunks, places: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores and items [n, places] of users [n, D], falling, and the log of the sum of exp over all candidates [n, 1].
+
+    `lengths` [n] and `seen` [sum]: items that are no candidates, -inf.
+    """
     user = torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)).to(users.device)
     item = torch.from_numpy(seen).to(users.device)
     best = users.new_empty(len(users), 0), item.new_empty(len(users), 0)
+    total = users.new_full((len(users), 1), -torch.inf)
     for first, vectors in chunks():
         in_chunk = (item >= first) & (item < first + len(vectors))
-        parts = []
+        parts, sums = [], []
         for begin in range(0, len(users), BLOCK_USERS):
             scores = users[begin : begin + BLOCK_USERS] @ vectors.T
             own = in_chunk & (user >= begin) & (user < begin + len(scores))
             scores[user[own] - begin, item[own] - first] = -float("inf")
+            sums.append(scores.logsumexp(1, keepdim=True))
             parts.append(scores.topk(min(places, len(vectors))))
+        total = torch.logaddexp(total, torch.cat(sums))
         of_chunk = torch.cat([part.values for part in parts]), torch.cat([part.indices for part in parts]) + first
         both = [torch.cat(pair, dim=1) for pair in zip(best, of_chunk)]
         top = both[0].topk(min(places, both[0].shape[1]))
         best = top.values, both[1].gather(1, top.indices)
-    return best
+    return *best, total

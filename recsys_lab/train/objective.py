@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
+from recsys_lab.base.losses import BINARY
 from recsys_lab.config.options import EvaluateOptions
 from recsys_lab.data.batch import Batch
 from recsys_lab.data.loader import RankLoader
@@ -36,19 +37,19 @@ class Objective:
 
 
 def objective_of(
-    name: str, data: DataSet, most_pairs: int, options: EvaluateOptions = QUALITY_ALONE, loss_weight: float = 1.0
+    name: str, data: DataSet, most_pairs: int, options: EvaluateOptions = QUALITY_ALONE, loss_weight: float = 1.0, loss: str = BINARY
 ) -> Objective:
     """The objective `name` of a model on `data`.
 
     `most_pairs`: the most rows that a click model scores for held-out items. `options`: by what its quality is broken down at the end.
-    `loss_weight`: what the loss of clicks is multiplied by.
+    `loss_weight`: what the loss of clicks is multiplied by. `loss`: of next items.
     """
     if name == "next_item":
         length = {feature.name: feature.mean_length for feature in data.features}["positive"]
         judge = partial(_next_item_evaluation, data)
-        return Objective(partial(next_item_loss, mean_length=length), judge, judge)
-    loss = partial(click_loss, weight=loss_weight)
-    return Objective(loss, ClickEvaluation, partial(_final_click_evaluation, data, most_pairs, options))
+        return Objective(partial(next_item_loss, loss=loss, mean_length=length), judge, judge)
+    of_clicks = partial(click_loss, weight=loss_weight)
+    return Objective(of_clicks, ClickEvaluation, partial(_final_click_evaluation, data, most_pairs, options))
 
 
 def click_loss(logits: Tensor, batch: Batch, parts: int, *, weight: float = 1.0) -> Tensor:
@@ -62,15 +63,19 @@ def click_loss(logits: Tensor, batch: Batch, parts: int, *, weight: float = 1.0)
     return per_row * (weight * parts / batch.global_valid)
 
 
-def next_item_loss(logits: Tensor, batch: Batch, parts: int, *, mean_length: float) -> Tensor:
-    """Binary cross entropy of logits [N, 2] (Kang and McAuley 2018, equation 6).
+def next_item_loss(outputs: Tensor, batch: Batch, parts: int, *, loss: str, mean_length: float) -> Tensor:
+    """Of what a model says of N places (models/next_item.py).
 
-    One is of the item that came next, one of an item that did not.
+    binary: cross-entropy of scores [N, 1 + K] (Kang and McAuley 2018, equation 6): the first is of the item that came next, the others are
+    of items that did not. The softmaxes: of [N, 2], the score of the item that came, and the log of the sum over all that it is told from.
 
     The sum over the N places, divided by the global batch's rows times the mean places a row of the train split. The exact number of places
     in the global batch would need an exchange. Padding rows have no places; without any place at all the graph is whole all the same.
     """
-    summed = softplus(-logits[:, 0]).sum() + softplus(logits[:, 1]).sum()
+    if loss == BINARY:
+        summed = softplus(-outputs[:, 0]).sum() + softplus(outputs[:, 1:]).sum()
+    else:
+        summed = (outputs[:, 1] - outputs[:, 0]).sum()
     return summed * (parts / (batch.global_valid * mean_length))
 
 

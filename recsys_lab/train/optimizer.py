@@ -75,6 +75,8 @@ def dense_optimizer(sharded: ShardedModel, options: DenseOptimizer) -> torch.opt
 def torch_optimizer(parameters: Iterable[torch.nn.Parameter], options: DenseOptimizer) -> torch.optim.Optimizer:
     """torch's own of that name."""
     parameters = list(parameters)
+    if options.name == "adamw":
+        return torch.optim.AdamW(parameters, lr=options.rate, eps=options.eps, weight_decay=options.weight_decay)
     if options.name == "adam":
         return torch.optim.Adam(parameters, lr=options.rate, eps=options.eps, weight_decay=options.weight_decay)
     if options.name == "adagrad":

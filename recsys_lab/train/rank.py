@@ -133,7 +133,7 @@ def _instantiate(job: Job, data: DataSet, device: torch.device, checkpoint: Path
     before = watch(device)
     towers = experiment.sharder.modules(job.plan.towers)
     model = experiment.build_model(data, torch.device("meta"), towers)  # each rank makes its own rows; the whole tables need not fit
-    objective = objective_of(model.objective, data, options.evaluate_pairs, experiment.evaluate, model.loss_weight)
+    objective = objective_of(model.objective, data, options.evaluate_pairs, experiment.evaluate, model.loss_weight, model.loss)
     validation = loader("validation")
     module = ClickModule(model, objective.loss, objective.evaluation("validation", validation))
     logger = logger_of(job)

@@ -73,7 +73,7 @@ class StoredOptimizer(torch.optim.Optimizer):
         adam_step(self._vector, self._gradients(), state["exp_avg"], state["exp_avg_sq"], self._next_adam())
 
     def _step_joined(self) -> None:
-        if isinstance(self.inner, torch.optim.Adam) and self._joined.is_cpu and self._joined.grad is not None:
+        if type(self.inner) is torch.optim.Adam and self._joined.is_cpu and self._joined.grad is not None:
             state = self.inner.state[self._joined]
             adam(self._joined.data, self._joined.grad, state["exp_avg"], state["exp_avg_sq"], self._next_adam())
         else:

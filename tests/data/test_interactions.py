@@ -208,3 +208,16 @@ def test_times_sort_what_the_file_does_not() -> None:
     users, ids, times = np.array([1, 0, 1, 0, 1]), np.array([1, 2, 3, 4, 5]), np.array([5.0, 2.0, 1.0, 1.0, 1.0])
     assert histories_of(users, ids, times, 2, 5, None).ids.tolist() == [4, 2, 3, 5, 1]
     assert histories_of(users, ids, None, 2, 5, None).ids.tolist() == [2, 4, 1, 3, 5]
+
+
+def test_event_times_are_those_of_the_items(tmp_path: Path) -> None:
+    """In seconds, also of a log in nanoseconds; asked at the last one."""
+    rows = [(user, (user + 3 * n) % 9, 10**18 + (n * n + user) * 10**9) for user in range(6) for n in range(5)]
+    (tmp_path / "log.csv").write_text("user_id,item_id,timestamp\n" + "".join(f"{u},{i},{t}\n" for u, i, t in rows))
+    data = opened(tmp_path, event_times=True, max_length=3, file="log.csv")
+    read = data.splits["test"].read(np.arange(6))
+    assert read.events.times.reshape(6, 3).tolist() == [[10**9 + n * n + user for n in (1, 2, 3)] for user in range(6)]
+    assert read.events.asked.tolist() == [10**9 + 9 + user for user in range(6)]
+    train = data.splits["train"].read(np.arange(6))
+    assert len(train.events.times) == train.lengths[0].sum()
+    assert opened(tmp_path, file="log.csv").splits["test"].read(np.arange(6)).events is None

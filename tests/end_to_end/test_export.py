@@ -208,7 +208,15 @@ def histories(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     log = [f"{user},{item},{number}" for user, items in texts.items() for number, item in enumerate(items)]
     (folder / "data" / "log.csv").write_text("\n".join(["user_id,item_id,timestamp", *log]) + "\n")
-    words = ("model=sequence", "sharder=flexshard_3tier", "data=interactions", f"data.root={folder / 'data'}", "data.max_length=8")
+    words = (
+        "model=sequence",
+        "sharder=flexshard_3tier",
+        "data=interactions",
+        f"data.root={folder / 'data'}",
+        "data.max_length=8",
+        "model.loss=softmax",
+        "model.temperature=0.1",
+    )
     ranks = ("launcher.hosts=2", "launcher.ranks_per_host=2", "data.batch_size=32", "trainer.max_epochs=4", *SHORT)
     done = line(*words, *ranks, f"hydra.run.dir={folder / 'run'}", cache=cache)
     assert done.code == 0, done.err

@@ -70,6 +70,6 @@ def test_a_model_of_histories(words: tuple[str, ...]) -> None:
         padded = {name: torch.nn.utils.rnn.pad_sequence(own, batch_first=True) for name, own in rows.items()}
         given = {name: torch.tensor(own) for name, own in counts.items()}
         jagged = {name: JaggedTensor(torch.cat(own), lengths=given[name]) for name, own in rows.items()}
-        expected = model.scale * model.users(jagged) if model.objective == "next_item" else model.predict(None, jagged)
+        expected = model.users(jagged) if model.objective == "next_item" else model.predict(None, jagged)
         assert torch.allclose(program(None, padded, given), expected, rtol=1e-4, atol=1e-4)
         assert torch.allclose(DenseArch(model)(None, padded, given), expected, rtol=1e-4, atol=1e-4)

@@ -9,12 +9,15 @@ import pytest
 import torch
 from torch.nn.functional import layer_norm, linear, silu
 
+from recsys_lab.data.batch import Events
 from recsys_lab.errors import UserError
 from recsys_lab.models import pointwise
 from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.hstu import HSTU
 from recsys_lab.models.hstu.network import HSTUNetwork
 from recsys_lab.models.initial import fill_tables, initialise_dense
+from recsys_lab.models.jagged import Places
+from recsys_lab.models.pointwise import TimeBias, attend
 from recsys_lab.models.workload import describe
 from recsys_lab.tables import Table
 from tests.models.sequences import CLICK, NEXT_ITEM, D, drawn, keyed
@@ -72,7 +75,7 @@ def test_the_model_is_its_formulas() -> None:
         hidden = by_hand(model, ids, sample)
         scores = [math.sqrt(D) * (hidden * item[torch.tensor(ids[name][sample])]).sum(1) for name in ("positive", "negative")]
         torch.testing.assert_close(logits[begin : begin + length], torch.stack(scores, dim=1), rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(users[sample], hidden[-1], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(users[sample], math.sqrt(D) * hidden[-1], rtol=1e-4, atol=1e-5)
         begin += length
 
 
@@ -174,3 +177,33 @@ def test_what_cannot_be_is_one_line(tables: tuple[Table, ...], changes: dict, me
     with pytest.raises(UserError, match=message):
         check_some_keys(changes, "model", HSTU)
         built(tables, **changes)
+
+
+def test_a_time_bias_is_added_by_buckets_of_the_time_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against a loop over pairs, in blocks of any size; a bias of zeros is none."""
+    model, lengths = built(time_bias=True), [5, 3]
+    ids, times = drawn(NEXT_ITEM, lengths), torch.tensor([10, 10, 70, 4000, 10**8, -50, 0, 86400])
+    events = Events(times, torch.zeros(8, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64))
+    queries, keys, values = torch.randn(3, 8, 4, generator=torch.Generator().manual_seed(1))
+    places = Places.of(torch.tensor(lengths), torch.device("cpu"))
+    bias, of_times = torch.randn(3, generator=torch.Generator().manual_seed(2)), torch.linspace(-2, 2, 128)
+    expected = torch.zeros(8, 4)
+    for row in range(8):
+        for other in range(0 if row < 5 else 5, row + 1):
+            bucket = min(127, int(math.log(max(1, abs(int(times[row] - times[other])))) / 0.301 + 1e-6))
+            score = queries[row] @ keys[other] + bias[min(row - other, 2)] + of_times[bucket]
+            expected[row] += score * torch.sigmoid(score) / 7 * values[other]
+    for at_once in (256, 2):
+        monkeypatch.setattr("recsys_lab.models.pointwise.ROWS_AT_ONCE", at_once)
+        found = attend(queries, keys, values, places, places.groups(places.lengths), 1, 7, bias, TimeBias(times, of_times))
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    with torch.no_grad():
+        first = model(events, keyed(ids))
+        for block in model.blocks:
+            block.of_times.weight.zero_()
+        without = model(events, keyed(ids))
+        model.time_bias = False
+        torch.testing.assert_close(without, model(None, keyed(ids)))
+    assert not torch.allclose(first, without)
+    with pytest.raises(UserError, match="model.time_bias"):
+        built(time_bias=True)(None, keyed(ids))

@@ -140,7 +140,7 @@ def test_next_item_is_the_formula() -> None:
             [(hidden * item[torch.tensor(ids[n][sample])]).sum(1) for n in ("positive", "negative")], dim=1
         )
         torch.testing.assert_close(logits[begin : begin + length], expected, rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(users[sample], hidden[-1], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(users[sample], math.sqrt(D) * hidden[-1], rtol=1e-4, atol=1e-5)
         begin += length
 
 

@@ -44,9 +44,10 @@ def test_next_item_losses_add_up_to_that_of_one_process(parts, seed):
     rows = sum(len(lengths) for lengths in parts)
     logits = [torch.randn(sum(lengths), 2, requires_grad=True) for lengths in parts]
     losses = [
-        next_item_loss(z, of_labels(torch.ones(len(lengths)), 4, rows), len(parts), mean_length=2.5) for z, lengths in zip(logits, parts)
+        next_item_loss(z, of_labels(torch.ones(len(lengths)), 4, rows), len(parts), loss="binary", mean_length=2.5)
+        for z, lengths in zip(logits, parts)
     ]
-    alone = next_item_loss(torch.cat(logits), of_labels(torch.ones(rows), rows, rows), 1, mean_length=2.5)
+    alone = next_item_loss(torch.cat(logits), of_labels(torch.ones(rows), rows, rows), 1, loss="binary", mean_length=2.5)
     torch.testing.assert_close(sum(losses) / len(parts), alone)
     (sum(losses) / len(parts)).backward()
     assert all(z.grad is not None for z in logits)
@@ -57,7 +58,7 @@ def test_next_item_loss_is_the_papers():
     logits = torch.randn(12, 2, dtype=torch.float64)
     came, other = torch.sigmoid(logits).T
     expected = -(torch.log(came) + torch.log(1 - other)).mean()
-    torch.testing.assert_close(next_item_loss(logits, of_labels(torch.ones(4), 4, 4), 1, mean_length=3.0), expected)
+    torch.testing.assert_close(next_item_loss(logits, of_labels(torch.ones(4), 4, 4), 1, loss="binary", mean_length=3.0), expected)
 
 
 @pytest.mark.parametrize(

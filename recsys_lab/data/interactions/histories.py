@@ -18,6 +18,7 @@ FEWEST_TO_HOLD_OUT = 3
 #: Rows of the time table: 0 before a user's first interaction, 1 for no time between, else 2 + floor(log2(gap)). The last row takes all
 #: longer gaps.
 TIME_ROWS = 48
+MOST_INSTANT = 2.0**53
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Histories:
     categories: np.ndarray | None  # int32 [items + 1], an item's category, 0 for none; None where not asked for
     unseen: Unseen  # by all a user's interactions
     unseen_in_train: Unseen  # by its train part
+    instants: np.ndarray | None = None  # int64 [N], in what gaps count; None without times
 
     @property
     def users(self) -> int:
@@ -101,6 +103,7 @@ class Histories:
             mapped(folder / "categories.bin", np.int32, (items + 1,)) if meta["categories"] else None,
             unseen("unseen", meta["unseen"]),
             unseen("unseen_train", meta["unseen_train"]),
+            mapped(folder / "instants.bin", np.int64, (n,)) if meta["times"] else None,
         )
 
     def save(self, folder: Path) -> dict:
@@ -109,6 +112,7 @@ class Histories:
             "ids": self.ids.astype(np.int32),
             "first": self.first.astype(np.int64),
             "gaps": self.gaps,
+            "instants": self.instants,
             "categories": self.categories,
             "unseen": self.unseen.keys,
             "unseen_first": self.unseen.first,
@@ -157,6 +161,7 @@ def histories_of(
         categories,
         Unseen.of(users, ids, n_users, items),
         Unseen.of(users[in_train], ids[in_train], n_users, items),
+        None if times is None else np.clip(np.floor(times[order] / unit), -MOST_INSTANT, MOST_INSTANT).astype(np.int64),
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from recsys_lab.data.columns import stretches
 from recsys_lab.data.interactions.histories import Histories
-from recsys_lab.data.protocol import Rows
+from recsys_lab.data.protocol import RowEvents, Rows
 
 #: One feature's part of `Rows`: lengths [B] and ids [lengths.sum()].
 Column = tuple[np.ndarray, np.ndarray]
@@ -16,11 +16,15 @@ Column = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a row says of a history: at most its `max_length` last items. `categories` and `times` come with them if the model has them."""
+    """What a row says of a history: at most its `max_length` last items. `categories` and `times` come with them if the model has them.
+
+    `event_times`: when each item came, for models that attend by it.
+    """
 
     histories: Histories
     max_length: int
     times: bool
+    event_times: bool = False
 
     def cut(self, ends: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where in the flat arrays, int64 [sum], the last of `lengths` [B] interactions before `ends` [B] are. Also how many, int64 [B]."""
@@ -34,6 +38,15 @@ class Inputs:
         assert not self.times or h.gaps is not None
         return category, [(lengths, h.gaps[where])] if self.times and h.gaps is not None else []
 
+    def events(self, where: np.ndarray, lengths: np.ndarray) -> RowEvents | None:
+        """When each item came, and as the time of the question the last one's; None where that was not asked for."""
+        instants = self.histories.instants
+        if not self.event_times or instants is None:
+            return None
+        times, last = instants[where], np.cumsum(lengths) - 1
+        asked = np.where(lengths > 0, times[np.maximum(last, 0)] if len(times) else 0, 0)
+        return RowEvents(times, np.zeros(len(times), np.uint8), asked)
+
 
 def click_rows(inputs: Inputs, ends: np.ndarray, lengths: np.ndarray, candidates: np.ndarray, labels: np.ndarray) -> Rows:
     """Rows with the last of `lengths` [B] interactions before `ends` [B] and one candidate [B] each."""
@@ -45,6 +58,6 @@ def click_rows(inputs: Inputs, ends: np.ndarray, lengths: np.ndarray, candidates
     return as_rows(labels, [(kept, h.ids[where]), (one, candidates), *category, *of_candidate, *time])
 
 
-def as_rows(labels: np.ndarray, columns: list[Column]) -> Rows:
+def as_rows(labels: np.ndarray, columns: list[Column], events: RowEvents | None = None) -> Rows:
     lengths = np.stack([lengths for lengths, _ in columns]).astype(np.int32)
-    return Rows(labels.astype(np.float32), None, lengths, np.concatenate([ids for _, ids in columns]).astype(np.int64))
+    return Rows(labels.astype(np.float32), None, lengths, np.concatenate([ids for _, ids in columns]).astype(np.int64), events)

@@ -16,6 +16,7 @@ import numpy as np
 from annotated_types import Interval
 from pydantic import Strict
 
+from recsys_lab.base.losses import BINARY, LOSSES, SAMPLED_SOFTMAX
 from recsys_lab.base.ranges import Length, OneOf, Seed
 from recsys_lab.data.cache import cache_folder, digest, prepared
 from recsys_lab.data.columns import read_row_counts, write_row_counts
@@ -28,7 +29,7 @@ from recsys_lab.data.interactions.known import items_of, keep
 from recsys_lab.data.interactions.prepare import prepared_histories
 from recsys_lab.data.interactions.rows import Clicks, HeldOutClicks, HistoriesBefore, NextItems
 from recsys_lab.data.measure import measure_row_counts
-from recsys_lab.data.protocol import Feature, Split
+from recsys_lab.data.protocol import Feature, HistoryCounts, Split
 from recsys_lab.data.sources import check_root, only_file
 from recsys_lab.data.text import OnBadLine
 from recsys_lab.errors import UserError
@@ -38,8 +39,14 @@ OBJECTIVES = ("next_item", "click")
 POOLINGS = ("none", "sum", "mean")
 Objective = Annotated[str, OneOf(OBJECTIVES)]
 Pooling = Annotated[str, OneOf(POOLINGS)]
+Loss = Annotated[str, OneOf(LOSSES)]
+Negatives = Annotated[int, Strict(), Interval(ge=1, le=2**16)]
+#: Of next_item, where the config leaves them open: for each place of a history, or for a history.
+NEGATIVES = {BINARY: 1, SAMPLED_SOFTMAX: 128}
 Passes = Annotated[int, Strict(), Interval(ge=1, le=10**6)]
 SUFFIXES = (".inter", ".txt", ".csv", ".tsv", ".dat", ".data", ".rating")
+#: Of a history, so many items at least and at most are read where the config does not say how many, and all of so many users.
+SHORTEST, LONGEST, SHARE_OF_USERS = 20, 200, 0.95
 #: Which of a user's items is held out, counted from the end.
 HELD_OUT = {"validation": 2, "test": 1}
 
@@ -54,28 +61,42 @@ def open_interactions(
     on_bad_line: OnBadLine,
     category: str | None,
     time: bool,
+    event_times: bool,
     objective: Objective,
     pooling: Pooling,
-    max_length: Length,
+    max_length: Length | None,
+    loss: Loss | None,
+    negatives: Negatives | None,
     passes: Passes,
     seed_of_negatives: Seed,
     cache: str | None,
 ) -> OpenDataSet:
     """The data set in `root`/`file`. `wanted` is ignored: the data decide the tables.
 
-    `pooling`: of all features. None makes them sequences. `passes`: of the train split over the users, each with other negatives.
+    `loss`: of next_item, which says what `negatives` are of: each place of a history (binary), a history (sampled_softmax), or none
+    (in_batch_softmax; softmax: data/catalogue.py has every item). `pooling`: of all features. None makes them sequences. `passes`: of the
+    train split over the users, each with other negatives.
     Raises UserError for a missing or bad file, and for options that cannot go together.
     """
     if objective == "next_item" and pooling != "none":
         raise UserError("the next item is predicted from a sequence", where="data.pooling", given=pooling, allowed="none")
     path = only_file(check_root(root), file, SUFFIXES, "data.file")
     layout = sniff(path, format, columns)
-    if time and not layout.has_times:
-        raise UserError("there are no times", where="data.time", given="true", allowed="false", remedy="or name their column: data.columns")
+    if (time or event_times) and not layout.has_times:
+        key = "data.time" if time else "model.time_bias"
+        raise UserError("there are no times", where=key, given="true", allowed="false", remedy="or name their column: data.columns")
     side = only_file(check_root(root), category, (), "data.category") if category else None
     folder, meta = prepared_histories(path, layout, on_bad_line, side, cache_folder(cache))
-    inputs = Inputs(Histories.load(folder, meta), max_length, time)
-    train: NextItems | Clicks = (NextItems if objective == "next_item" else Clicks)(inputs, passes, seed_of_negatives)
+    histories, notes = Histories.load(folder, meta), list(meta["notes"])
+    if max_length is None:
+        max_length = _max_length(histories)
+        notes.append(f"histories are read from their end, {max_length} items at most: {SHARE_OF_USERS:.0%} of users have no more")
+    inputs = Inputs(histories, max_length, time, event_times)
+    loss = loss or BINARY
+    train: NextItems | Clicks = Clicks(inputs, passes, seed_of_negatives)
+    drawn = NEGATIVES.get(loss, 0) if negatives is None or loss not in NEGATIVES else negatives
+    if objective == "next_item":
+        train = NextItems(inputs, passes, seed_of_negatives, drawn, by_place=loss == BINARY)
     held_out = _held_out(inputs, seed_of_negatives)
     evaluated: Callable[[Inputs, HeldOut], Split] = HistoriesBefore if objective == "next_item" else HeldOutClicks
     features = _features(train, meta, time, pooling)
@@ -84,21 +105,44 @@ def open_interactions(
         0,
         {"train": train} | {name: evaluated(inputs, samples) for name, samples in held_out.items()},
         AccessStatistics({}),
-        digest(["interactions", meta["fingerprint"], objective, seed_of_negatives, max_length, passes, [vars(f) for f in features]]),
-        (*meta["notes"], *_of_empty_splits(train.rows, held_out)),
+        digest(
+            [
+                "interactions",
+                meta["fingerprint"],
+                objective,
+                event_times,
+                seed_of_negatives,
+                max_length,
+                loss,
+                drawn,
+                passes,
+                [vars(f) for f in features],
+            ]
+        ),
+        (*notes, *_of_empty_splits(train.rows, held_out)),
         held_out=held_out,
         keep=partial(keep, folder, meta, max_length),
         item_names=partial(items_of, folder),
         own_rows=digest(["interactions", meta["fingerprint"]]),
+        chooses_settings=objective == "next_item",
+        history_counts=HistoryCounts(meta["users"], meta["items"], meta["interactions"], max_length),
     )
     return _measured(data, passes, cache_folder(cache)) if train.rows else _counted(data, inputs.histories)
+
+
+def _max_length(histories: Histories) -> int:
+    """As many items as nearly all users have, in steps of ten."""
+    longest = float(np.quantile(histories.lengths, SHARE_OF_USERS)) if histories.users else 0.0
+    return int(min(max(-(-longest // 10) * 10, SHORTEST), LONGEST))
 
 
 def _features(train: NextItems | Clicks, meta: dict, time: bool, pooling: str) -> tuple[Feature, ...]:
     """The columns of the splits' rows, in their order."""
     items, categories = meta["items"] + 1, meta["categories"] + 1
     length = train.mean_length if train.rows else meta["interactions"] / meta["users"]
-    both = (("positive", length), ("negative", length)) if isinstance(train, NextItems) else (("candidate", 1.0),)
+    both: tuple[tuple[str, float], ...] = (("candidate", 1.0),)
+    if isinstance(train, NextItems):
+        both = ("positive", length), ("negative", train.negatives * (length if train.by_place else 1.0))
     features = [Feature(name, items, mean, pooling, "item") for name, mean in (("item", length), *both)]
     if meta["categories"]:
         features.append(Feature("category", categories, length, pooling, "category"))

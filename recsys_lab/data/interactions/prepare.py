@@ -20,6 +20,8 @@ from recsys_lab.data.sources import source_identity
 from recsys_lab.data.text import Reading, read_text
 from recsys_lab.errors import UserError
 
+#: Of the files with histories: those of another one are not read.
+LAYOUT = 2
 _PAIRS_TO_JUDGE_ORDER = 100
 _FEWEST_TIES_TO_JUDGE = 20
 _FEWEST_ITEMS_WITH_TIMES = 5
@@ -54,7 +56,7 @@ def prepared_histories(path: Path, layout: Layout, on_bad_line: str, category: P
             "fingerprint": digest([reading.sha256, options, categories]),
         }
 
-    return prepared(cache, "interactions", [sources, options], prepare)
+    return prepared(cache, "interactions", [sources, options, LAYOUT], prepare)
 
 
 def _histories(frame: pl.DataFrame, layout: Layout, path: Path, category: Path | None) -> tuple[Histories, list[str], int]:

@@ -20,13 +20,16 @@ from recsys_lab.data.protocol import Rows
 
 @dataclass(frozen=True)
 class NextItems:
-    """A row a user: `item` is its train part but for the last item. `positive` is the item after each, `negative` one that the user has not
-    had.
+    """A row a user: `item` is its train part but for the last item. `positive` is the item after each.
+
+    `negative` are items that the user has not had: `negatives` for each place, place after place, or with `by_place` False for the row.
     """
 
     inputs: Inputs
     passes: int
     seed: int
+    negatives: int = 1
+    by_place: bool = True
 
     @cached_property
     def users(self) -> np.ndarray:
@@ -40,7 +43,7 @@ class NextItems:
 
     @property
     def mean_length(self) -> float:
-        """Of `item`, `positive` and `negative` alike."""
+        """Of `item` and `positive` alike."""
         return float(np.minimum(self.inputs.histories.train_lengths[self.users] - 1, self.inputs.max_length).mean())
 
     def lengths(self, rows: np.ndarray) -> np.ndarray:
@@ -52,17 +55,19 @@ class NextItems:
         users = self.users[rows % len(self.users)]
         shorter = h.train_lengths[users] - 1
         where, lengths = self.inputs.cut(h.first[users] + shorter, shorter)
-        counter = np.repeat(rows, lengths) * self.inputs.max_length + stretches(np.zeros_like(lengths), lengths)
+        drawn = self.negatives * (lengths if self.by_place else np.ones_like(lengths))
+        most = self.negatives * (self.inputs.max_length if self.by_place else 1)
+        counter = np.repeat(rows, drawn) * most + stretches(np.zeros_like(drawn), drawn)
         draws = hashing.bits(hashing.key("negative", self.seed), counter)
         category, time = self.inputs.side(where, lengths)
         columns = [
             (lengths, h.ids[where]),
             (lengths, h.ids[where + 1]),
-            (lengths, h.unseen_in_train.draw(np.repeat(users, lengths), draws)),
+            (drawn, h.unseen_in_train.draw(np.repeat(users, drawn), draws)),
             *category,
             *time,
         ]
-        return as_rows(np.ones(len(rows)), columns)
+        return as_rows(np.ones(len(rows)), columns, self.inputs.events(where, lengths))
 
 
 @dataclass(frozen=True)
@@ -78,9 +83,10 @@ class HistoriesBefore:
 
     def read(self, rows: np.ndarray) -> Rows:
         where, lengths = self.inputs.cut(*self.held_out.before(rows))
+        events = self.inputs.events(where, lengths)
         none = (np.zeros(len(rows), np.int64), np.empty(0, np.int64))
         category, time = self.inputs.side(where, lengths)
-        return as_rows(np.ones(len(rows)), [(lengths, self.inputs.histories.ids[where]), none, none, *category, *time])
+        return as_rows(np.ones(len(rows)), [(lengths, self.inputs.histories.ids[where]), none, none, *category, *time], events)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ class Model:
     def __init__(self, folder):
         about = json.loads((folder / "model.json").read_text(encoding="utf-8"))
         self.objective, self.dense, self.features, self.history = (about[key] for key in ("objective", "dense", "features", "history"))
+        self.normalised_items, self.softmax = about["normalised_items"], about["softmax"]
         self.tables = {name: Table(folder, name, one) for name, one in about["tables"].items()}
         with safe_open(folder / "vocabulary.safetensors", "pt") as file:
             self.words = {name: Words(file, name) for name in about["words"]}
@@ -93,21 +94,28 @@ class Model:
         return [0, *(1 if gap < 1 else min(2 + int(math.log2(gap)), self.history["time_rows"] - 1) for gap in gaps)][: len(times)]
 
     def next_items(self, users, rows):
-        """The likeliest items that each user [B, D] has not had. A few items of the table at a time."""
+        """The likeliest items that each user [B, D] has not had. A few items of the table at a time.
+
+        Their probabilities add up to one over all of these items, or by the binary loss each is an item's own.
+        """
         table, words, last = self.tables[self.features["item"]["table"]], self.words["item"], self.history["items"]
         scores, items = torch.empty(len(rows), 0), torch.empty(len(rows), 0, dtype=torch.int64)
+        total = torch.full((len(rows), 1), -math.inf)  # log of the sum of exp
         seen = [set(self.items(row["item"])) - {None} for row in rows]
         for first in range(1, last + 1, ITEMS_AT_ONCE):
             ids = torch.arange(first, min(first + ITEMS_AT_ONCE, last + 1))
-            own = users @ table[ids % table.rows].T
+            vectors = table[ids % table.rows]
+            own = users @ (torch.nn.functional.normalize(vectors, dim=1) if self.normalised_items else vectors).T
             for user, had in enumerate(seen):
                 own[user, [item - first for item in had if first <= item < first + len(ids)]] = -math.inf
+            total = torch.logaddexp(total, own.logsumexp(1, keepdim=True))
             scores, items = torch.cat([scores, own], 1), torch.cat([items, ids.expand(len(rows), -1)], 1)
             scores, best = scores.topk(min(TOP, scores.shape[1]))
             items = items.gather(1, best)
         place = torch.empty(last + 1, dtype=torch.int64).index_put((words.rows.long(),), torch.arange(last))
         names = [[words[place[item]].decode() for item in own] for own in items]
-        return [[pair for pair in zip(*both) if pair[1] > 0] for both in zip(names, scores.double().sigmoid().tolist())]
+        probabilities = (scores.double() - total.double()).exp() if self.softmax else scores.double().sigmoid()
+        return [[pair for pair in zip(*both) if pair[1] > 0] for both in zip(names, probabilities.tolist())]
 
 
 def listed(value):

@@ -4,14 +4,15 @@
     Q K^T + relative bias -> SiLU / length -> causal -> times V                                  (2: pointwise, not softmax)
     LayerNorm, times U -> linear -> + X                                                          (3)
 
-There is no softmax. A row's weights need not sum to one, so how often something was seen counts. No wide layer follows. Its bias is of
-places. The paper's second bias, of times, is a feature here (`data.time`) that is added to each row. Shapes: N rows of B sequences, T the
-longest of a group, D embedding dimension, h heads.
+There is no softmax. A row's weights need not sum to one, so how often something was seen counts. No wide layer follows. Its bias is by
+the distance of places, and with `time_bias` also by the time between two items (section 3.2). `data.time` adds gaps to rows instead.
+Shapes: N rows of B sequences, T the longest of a group, D embedding dimension, h heads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,20 +23,29 @@ from recsys_lab.errors import UserError
 from recsys_lab.kernels.attention import fuses_attention
 from recsys_lab.models.attention import Groups
 from recsys_lab.models.click_model import ClickModel, ModelInputs
-from recsys_lab.models.history import TOLD, check_no_dense, history_of, next_item_logits, placed_rows
+from recsys_lab.models.history import check_no_dense, history_of, placed_rows
 from recsys_lab.models.hstu import HSTU
 from recsys_lab.models.jagged import Places
 from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import embedding_rows, feature_names
 from recsys_lab.models.linear import Linear
-from recsys_lab.models.pointwise import attend
+from recsys_lab.models.next_item import TOLD, NextItem, Told, items_of, times_of
+from recsys_lab.models.pointwise import TIME_BUCKETS, TimeBias, attend
 
 
 class HSTUBlock(nn.Module):
     """One layer. `max_length`: distances told apart, and what weights are divided by, so that a row does not depend on its company."""
 
     def __init__(
-        self, dim: int, heads: int, attention_dim: int, linear_dim: int, max_length: int, dropout: float, device: torch.device | None
+        self,
+        dim: int,
+        heads: int,
+        attention_dim: int,
+        linear_dim: int,
+        max_length: int,
+        dropout: float,
+        device: torch.device | None,
+        time_bias: bool = False,
     ):
         super().__init__()
         self.heads, self.max_length = heads, max_length
@@ -43,6 +53,7 @@ class HSTUBlock(nn.Module):
         self.before = LayerNorm(dim, device=device)
         self.project = Linear(dim, sum(self.sizes), device=device)
         self.bias = nn.Embedding(max_length, 1, device=device)  # by distance; farther ones share the last
+        self.of_times = nn.Embedding(TIME_BUCKETS, 1, device=device) if time_bias else None
         self.after = LayerNorm(heads * linear_dim, device=device)
         self.mix = Linear(heads * linear_dim, dim, device=device)
         self.dropout = nn.Dropout(dropout)
@@ -50,11 +61,14 @@ class HSTUBlock(nn.Module):
     def reset_parameters(self) -> None:
         """All distances begin nearly alike."""
         nn.init.normal_(self.bias.weight, std=0.02)
+        if self.of_times is not None:
+            nn.init.normal_(self.of_times.weight, std=0.02)
 
-    def forward(self, rows: Tensor, places: Places, groups: Groups | None) -> Tensor:
-        """[N, D] -> [N, D]. `groups` from `Places.groups`; None: a kernel reads sequences of any length."""
+    def forward(self, rows: Tensor, places: Places, groups: Groups | None, times: Tensor | None = None) -> Tensor:
+        """[N, D] -> [N, D]. `groups` from `Places.groups`; None: a kernel reads sequences of any length. `times`: int64 [N]."""
         gate, values, queries, keys = silu(self.project(self.before(rows))).split(self.sizes, dim=1)
-        attended = attend(queries, keys, values, places, groups, self.heads, self.max_length, self.bias.weight.squeeze(1))
+        by_time = None if self.of_times is None or times is None else TimeBias(times, self.of_times.weight.squeeze(1))
+        attended = attend(queries, keys, values, places, groups, self.heads, self.max_length, self.bias.weight.squeeze(1), by_time)
         return rows + self.mix(self.dropout(self.after(attended) * gate))
 
 
@@ -64,6 +78,7 @@ class HSTUNetwork(ClickModel):
     def __init__(self, inputs: ModelInputs, options: HSTU):
         super().__init__()
         tables, dense_width, device = inputs.checked(options.rows, options.lengths, options.dense_features)
+        assert options.max_length is not None and options.dropout is not None and options.loss is not None, "decided"
         dim, sizes = options.embedding_dim, (options.heads, options.attention_dim, options.linear_dim, options.max_length)
         self.features = feature_names(tables)
         _check(self.features, dense_width, options.objective)
@@ -71,43 +86,55 @@ class HSTUNetwork(ClickModel):
         self.history = history_of(self.features)
         self.embeddings = embedding_rows(tables, device)
         self.scale, self.head_columns = dim**0.5, max(options.attention_dim, options.linear_dim)
+        self.next_item: NextItem = NextItem(options.loss, options.temperature, self.scale, items_of(tables))
         self.place = nn.Embedding(options.max_length, dim, device=device)
         self.dropout = nn.Dropout(options.dropout)
-        self.blocks = nn.ModuleList([HSTUBlock(dim, *sizes, options.dropout, device) for _ in range(options.blocks)])
+        self.blocks = nn.ModuleList([HSTUBlock(dim, *sizes, options.dropout, device, options.time_bias) for _ in range(options.blocks)])
         self.hidden = LayerNorm(dim, device=device)
+        self.reads_events = self.time_bias = options.time_bias  # type: ignore[misc]  # of this model
 
     def reset_parameters(self) -> None:
         """Places start as small as the other layers' weights, so that at first items count more."""
         nn.init.normal_(self.place.weight, std=0.02)
 
     def forward(self, dense: Tensor | None, sparse: KeyedJaggedTensor) -> Tensor:
-        """F sequences of B samples -> logits [N, 2]: of the item that comes next, and of one that never came. There are no dense values."""
-        return self.predict(dense, self.embeddings(sparse))
+        """F sequences of B samples -> what the loss reads of each of N places (NextItem.output). There are no dense values."""
+        return self.predict(Told.of(sparse, dense), self.embeddings(sparse))
 
-    def predict(self, dense: Tensor | None, looked_up: Mapping[str, JaggedTensor]) -> Tensor:
-        """The model after its tables: each feature's sequences -> logits [N, 2]."""
-        hidden, _ = self.read_history(looked_up)  # [N, D]
-        return next_item_logits(hidden, looked_up, self.scale)
+    def predict(self, told: Told, looked_up: Mapping[str, JaggedTensor]) -> Tensor:  # type: ignore[override]  # ids, not dense values
+        """The model after its tables: each feature's sequences -> as `forward`."""
+        hidden, places = self.read_history(looked_up, told.times)  # [N, D]
+        return self.next_item.output(hidden, looked_up, told, places, looked_up[self.history[0]].lengths())
 
-    def users(self, looked_up: Mapping[str, JaggedTensor]) -> Tensor:
-        """[B, D], whose dot product with an item's vector is the score of that item as the next."""
-        hidden, places = self.read_history(looked_up)
-        return places.last(hidden)
+    def users(self, looked_up: Mapping[str, JaggedTensor], values: Any = None) -> Tensor:
+        """[B, D], whose product with an item's vector (`next_item.of_items`) is the score of that item as the next.
 
-    def read_history(self, looked_up: Mapping[str, JaggedTensor]) -> tuple[Tensor, Places]:
-        """The history's rows [N, D] after all layers."""
+        `values`: a batch's events, for a time bias.
+        """
+        hidden, places = self.read_history(looked_up, times_of(values))
+        return self.next_item.of_users(places.last(hidden))
+
+    def read_history(self, looked_up: Mapping[str, JaggedTensor], times: Tensor | None = None) -> tuple[Tensor, Places]:
+        """The history's rows [N, D] after all layers. `times` int64 [N]: when each item came."""
+        if self.time_bias and times is None:
+            raise UserError(
+                "a time bias needs times", where="model.time_bias", given="data without", remedy="data=interactions or movielens"
+            )
         vectors, lengths, places = placed_rows(looked_up, self.history, self.scale, self.place)
         rows = self.dropout(vectors)
-        groups = None if fuses_attention(rows, self.head_columns) else places.groups(lengths)
+        fuses = fuses_attention(rows, self.head_columns) and not self.time_bias
+        groups = None if fuses else places.groups(lengths)
         for block in self.blocks:
-            rows = block(rows, places, groups)
+            rows = block(rows, places, groups, times)
         return self.hidden(rows), places
 
     def example(self, samples: int, mean_lengths: Mapping[str, float]) -> dict[str, JaggedTensor]:
         """As ClickModel's: every sample has the history's mean length, rounded."""
         dim, length = self.place.embedding_dim, max(1, round(mean_lengths.get(self.history[0], 1.0)))
-        rows = [torch.empty(samples * length, dim, device="meta", requires_grad=True) for _ in self.features]
-        return {name: JaggedTensor(own, lengths=torch.full((samples,), length)) for name, own in zip(self.features, rows)}
+        return self.next_item.example(self.features, dim, samples, dict.fromkeys(self.features, length), mean_lengths)
+
+    def example_values(self, samples: int, dense_width: int, mean_lengths: Mapping[str, float]) -> Told:
+        return Told.example(self.example(samples, mean_lengths))
 
 
 def _check(features: list[str], dense_width: int, objective: str) -> None:

@@ -1,10 +1,10 @@
 """Sequence models: a user's history as rows of tables that are not pooled, read by attention.
 
-next_item (SASRec, Kang and McAuley 2018, figure 1): every place of the history scores the item after it. It also scores one that never
-came.
+next_item (SASRec, Kang and McAuley 2018, figure 1): every place of the history scores the item after it. It is told from
+others, as the loss says.
 
-    history -> tables -> sum, + place from the end -> causal blocks -> hidden [N, D] -+-> dot with the item after it  -> logits [N, 2]
-                                                                                     +-> dot with a random item
+    history -> tables -> sum, + place from the end -> causal blocks -> hidden [N, D] -+-> dot with the item after it  -> scores [N, 2]
+                                                                                     +-> dot with others (next_item.py)
 
 click (with pair-wise attention as DIN, Zhou et al. 2018, figure 2; or with a transformer as BST, Chen et al. 2019):
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,10 +27,11 @@ from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor
 from recsys_lab.errors import UserError
 from recsys_lab.models.attention import CausalBlock, TargetAttention
 from recsys_lab.models.click_model import ClickModel, ModelInputs
-from recsys_lab.models.history import CANDIDATE, TOLD, check_no_dense, history_of, next_item_logits, placed_rows
+from recsys_lab.models.history import CANDIDATE, check_no_dense, history_of, placed_rows
 from recsys_lab.models.jagged import Places, places_of
 from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import check_layers, embedding_rows, feature_names, mlp
+from recsys_lab.models.next_item import TOLD, NextItem, Told, items_of
 from recsys_lab.models.sequence import Sequence
 
 
@@ -53,6 +55,7 @@ class SequenceNetwork(ClickModel):
     def __init__(self, inputs: ModelInputs, options: Sequence):
         super().__init__()
         tables, dense_width, device = inputs.checked(options.rows, options.lengths, options.dense_features)
+        assert options.max_length is not None and options.dropout is not None and options.loss is not None, "decided"
         dim, heads, dropout = options.embedding_dim, options.heads, options.dropout
         self.features = feature_names(tables)
         _check(self.features, dense_width, options.objective, options.attention)
@@ -62,6 +65,7 @@ class SequenceNetwork(ClickModel):
         self.objective, self.roles = options.objective, Roles.of(self.features)
         self.embeddings = embedding_rows(tables, device)
         self.scale = dim**0.5  # of vectors from tables, which begin small: as in Vaswani et al. 2017, section 3.4
+        self.next_item: NextItem = NextItem(options.loss, options.temperature, self.scale, items_of(tables))
         self.place = nn.Embedding(options.max_length, dim, device=device)
         self.normalise = LayerNorm(dim, device=device)
         self.dropout = nn.Dropout(dropout)
@@ -79,23 +83,25 @@ class SequenceNetwork(ClickModel):
         nn.init.normal_(self.place.weight, std=0.02)
 
     def forward(self, dense: Tensor | None, sparse: KeyedJaggedTensor) -> Tensor:
-        """F sequences of B samples -> logits: [N, 2] for next_item, [B] for click. There are no dense values."""
-        return self.predict(dense, self.embeddings(sparse))
+        """F sequences of B samples -> what the loss reads of N places (NextItem.output), or for click logits [B]. No dense values."""
+        return self.predict(Told.of(sparse) if self.over is None else None, self.embeddings(sparse))
 
-    def predict(self, dense: Tensor | None, looked_up: Mapping[str, JaggedTensor]) -> Tensor:
-        """The figures at the top: each feature's sequences -> logits."""
+    def predict(self, told: Told | None, looked_up: Mapping[str, JaggedTensor]) -> Tensor:  # type: ignore[override]  # ids, not dense values
+        """The figures at the top: each feature's sequences -> as `forward`. `told`: for next_item."""
         histories = [self.read_history(looked_up, history) for history in self.roles.histories]  # rows [N, D] each, and their places
-        if self.over is None:
-            return next_item_logits(histories[0][0], looked_up, self.scale)  # [N, 2]
+        if told is not None:
+            hidden, places = histories[0]
+            return self.next_item.output(hidden, looked_up, told, places, looked_up[self.roles.histories[0][0]].lengths())
         target = self.target_of(looked_up, *histories[0])  # [B, D]
         interests = [self.interest(target, *history) for history in histories]  # [B, D] each
         products = [target * interest for interest in interests]
+        assert self.over is not None
         return self.over(torch.cat([target, *interests, *products], dim=1)).squeeze(1)  # [B]
 
-    def users(self, looked_up: Mapping[str, JaggedTensor]) -> Tensor:
-        """For next_item: [B, D], whose dot product with an item's vector is the score of that item as the next."""
+    def users(self, looked_up: Mapping[str, JaggedTensor], values: Any = None) -> Tensor:
+        """For next_item: [B, D], whose product with an item's vector (`next_item.of_items`) is the score of that item as the next."""
         hidden, places = self.read_history(looked_up, self.roles.histories[0])
-        return places.last(hidden)
+        return self.next_item.of_users(places.last(hidden))
 
     def read_history(self, looked_up: Mapping[str, JaggedTensor], features: tuple[str, ...]) -> tuple[Tensor, Places]:
         """A history's rows [N, D], and after the transformer, if the model has one, what they became."""
@@ -120,12 +126,11 @@ class SequenceNetwork(ClickModel):
 
     def example(self, samples: int, mean_lengths: Mapping[str, float]) -> dict[str, JaggedTensor]:
         """As ClickModel's: every sample has each feature's mean length, rounded."""
-        dim, rows = self.place.embedding_dim, {}
-        for name in self.features:
-            length = max(1, round(mean_lengths.get(name, 1.0)))
-            values = torch.empty(samples * length, dim, device="meta", requires_grad=True)
-            rows[name] = JaggedTensor(values, lengths=torch.full((samples,), length))
-        return rows
+        lengths = {name: max(1, round(mean_lengths.get(name, 1.0))) for name in self.features}
+        return self.next_item.example(self.features, self.place.embedding_dim, samples, lengths, mean_lengths)
+
+    def example_values(self, samples: int, dense_width: int, mean_lengths: Mapping[str, float]) -> Told | None:
+        return Told.example(self.example(samples, mean_lengths)) if self.over is None else None
 
 
 def _check(features: list[str], dense_width: int, objective: str, attention: str) -> None:

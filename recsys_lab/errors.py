@@ -77,6 +77,10 @@ class PlanDoesNotFit(UserError):
     exit_code = 3
 
 
+class HotRankDoesNotFit(PlanDoesNotFit):
+    """The same of a plan that would fit if all ranks served as many rows: the remedy is another plan, not more memory."""
+
+
 class RankLost(UserError):
     """A process or a host went away during a run. Says which, and how to resume."""
 

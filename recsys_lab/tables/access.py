@@ -17,7 +17,8 @@ class TableAccess:
     """One table's rows in falling order of p: bucket i holds `bucket_rows[i]` rows with mean probability `bucket_p[i]`.
 
     `alike`: where samples are not drawn but follow one another, as those of one user do: (so many of them, how many drawn ones look up as
-    many different rows), rising. Empty: they are drawn.
+    many different rows), rising. Empty: they are drawn. `hottest_row`: the id of the most frequent row, such as that of all unknown ids;
+    None: not known.
     """
 
     table: str
@@ -27,6 +28,7 @@ class TableAccess:
     origin: str  # measured | formula
     detail: str  # "zipf, exponent 1.05" or "7,200 samples of train.tsv.gz"
     alike: tuple[tuple[int, float], ...] = ()
+    hottest_row: int | None = None
 
     def __hash__(self) -> int:
         """Without the buckets: there are hundreds, and a decision asks caches for what a table's rows cost 200,000 times."""
@@ -121,7 +123,7 @@ class AccessStatistics:
         tables = []
         for table in self.tables.values():
             fields = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(table).items()}
-            tables.append({name: value for name, value in fields.items() if name != "alike" or value})
+            tables.append({name: value for name, value in fields.items() if value not in ([], None)})
         return {"tables": tables}
 
     @staticmethod

@@ -1,0 +1,62 @@
+"""The run that died, foretold: DLRMv4 with every table row-wise on 32 MI350X, without dedup. No figure of it is in the code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from recsys_lab.data.protocol import DataSet
+from recsys_lab.errors import HotRankDoesNotFit
+from recsys_lab.experiment import Experiment, of_words
+from recsys_lab.plan.hot_rank import by_columns
+from recsys_lab.plan.memory import bytes_of_ranks, check_fits
+from recsys_lab.plan.sharding_plan import ShardingPlan
+from recsys_lab.plan.validate import validate
+from recsys_lab.planning import plan_for, plan_inputs
+from recsys_lab.schemes.row_blocks.placement import in_row_blocks
+from recsys_lab.sharders.base import PlanInputs
+
+#: FBGEMM's FP16 codec clamped into a second FP32 copy of the rows: so many bytes were asked for on the hot rank (MLPerf's reference).
+PUBLISHED_BURST = 81.5 * 2**30
+WORDS = ["model=dlrm_v4", "cluster=mi350x32", "simulate.batch_size=1024", "precision=fp16_comms", "mode=simulate"]
+WORDS += ["sharder=torchrec_row_wise", "optimizer.sparse.name=row_wise_adagrad"]
+
+
+@pytest.fixture(scope="module")
+def asked() -> tuple[Experiment, DataSet, PlanInputs]:
+    experiment = of_words(WORDS, where="test", needed="")
+    data = experiment.open_data()
+    return experiment, data, plan_inputs(experiment, data, experiment.cluster, experiment.batch_size)
+
+
+def row_wise(inputs: PlanInputs) -> ShardingPlan:
+    placements = tuple(in_row_blocks(table, inputs.cluster.ranks) for table in inputs.tables)
+    return ShardingPlan("torchrec_row_wise", inputs.cluster.hosts, inputs.cluster.ranks_per_host, inputs.tables, placements)
+
+
+def test_all_row_wise_without_dedup_is_refused_with_table_rank_bytes_and_what_holds(asked: tuple[Experiment, DataSet, PlanInputs]) -> None:
+    experiment, data, inputs = asked
+    small = replace(inputs, workload=replace(inputs.workload, activation_bytes_per_sample=60e6))  # MLPerf's keeps that much
+    plan = row_wise(small)
+    with pytest.raises(HotRankDoesNotFit) as refused:
+        check_fits(plan, small.workload, small.cluster)
+    assert refused.value.exit_code == 3
+    line = str(refused.value)
+    burst = re.search(r"second FP32 copy is ([\d.]+) GB", line)
+    assert burst is not None and float(burst[1]) * 1e9 == pytest.approx(PUBLISHED_BURST, rel=0.2)
+    assert re.search(r"on rank 0, .*album_id \d+\.\d times, artist_id \d\.\d times", line)
+    assert "sharder.dedup=true" in line and "sharder.planner.force={*: row_wise, album_id: column_wise" in line
+    check_fits(plan, replace(small.workload, dedup=True), small.cluster)
+    check_fits(by_columns(plan, ["album_id"]), small.workload, small.cluster)
+    with pytest.raises(HotRankDoesNotFit):  # no table leaves for the host's memory
+        plan_for(experiment, data)
+
+
+def test_by_columns_is_a_plan_and_as_even_as_its_other_tables(asked: tuple[Experiment, DataSet, PlanInputs]) -> None:
+    _, _, inputs = asked
+    plan = by_columns(row_wise(inputs), ["album_id", "artist_id"])
+    validate(plan)
+    totals = bytes_of_ranks(plan, inputs.workload).totals
+    assert max(totals) < 1.02 * min(totals)

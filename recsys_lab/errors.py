@@ -72,9 +72,13 @@ class UserError(Exception):
 
 
 class PlanDoesNotFit(UserError):
-    """The plan needs more memory than a rank of the cluster has. It says how much, and the nearest change that would fit."""
+    """The plan needs more memory than a rank of the cluster has. It says how much, and the nearest change that would fit.
+
+    `needed`: bytes of each rank, where they are known; they do not travel between processes.
+    """
 
     exit_code = 3
+    needed: tuple[int, ...] = ()
 
 
 class HotRankDoesNotFit(PlanDoesNotFit):

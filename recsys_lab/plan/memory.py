@@ -201,12 +201,14 @@ def check_fits(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> Rank
     spread = hot.remedy(plan, lambda other, work: _fits(other, work, cluster)) if is_hot else ""
     nearest = (change for change, other, work in _changes(plan, workload, cluster) if _fits(other, work, cluster))
     change = spread or next(nearest, "none found; fewer rows, fewer columns or more memory a rank")
-    raise (HotRankDoesNotFit if is_hot else PlanDoesNotFit)(
+    error = (HotRankDoesNotFit if is_hot else PlanDoesNotFit)(
         f"the plan lacks {human_bytes(missing)} on rank {rank}, which needs {human_bytes(memory.totals[rank])} ({parts}{hot.words()})",
         where=f"cluster {cluster.name}",
         allowed=f"{cluster.device.memory_gb:g} GB a rank, of which {human_bytes(cluster.usable_memory_bytes)} for all but buffers",
         remedy=f"nearest change that would fit: {change}",
     )
+    error.needed = memory.totals
+    raise error
 
 
 def check_beneath(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> None:

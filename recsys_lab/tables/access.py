@@ -97,6 +97,18 @@ class TableAccess:
         p = tuple(p * mean_length / self.mean_length for p in self.bucket_p)
         return replace(self, mean_length=mean_length, bucket_p=p, detail=f"{self.detail}, {mean_length:,.0f} look-ups a sample")
 
+    def grown(self, mean_length: float, skew: float) -> TableAccess:
+        """As many look-ups a sample, of rows whose frequency p became one in proportion to p ** skew."""
+        p, rows = np.asarray(self.bucket_p, dtype=float), np.asarray(self.bucket_rows, dtype=float)
+        with np.errstate(divide="ignore"):
+            powers = np.where(p > 0, np.exp(skew * np.log(p / max(p.max(initial=0.0), 1e-300))), 0.0)  # of the hottest row 1
+        total = float(np.dot(rows, powers))
+        grown = powers * (mean_length / total if total else 0.0)
+        times = f"{mean_length / self.mean_length:.3g}" if self.mean_length else "1"
+        return replace(
+            self, mean_length=mean_length, bucket_p=tuple(grown.tolist()), detail=f"{self.detail}, {times} times as long, skew {skew:g}"
+        )
+
     def share_of_hottest(self, rows: int) -> float:
         """The share of look-ups that go to the `rows` most frequent rows."""
         covered, hits = 0, 0.0

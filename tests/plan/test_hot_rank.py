@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
+from recsys_lab.data.grown import grown
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import HotRankDoesNotFit
 from recsys_lab.experiment import Experiment, of_words
@@ -17,6 +18,7 @@ from recsys_lab.plan.validate import validate
 from recsys_lab.planning import plan_for, plan_inputs
 from recsys_lab.schemes.row_blocks.placement import in_row_blocks
 from recsys_lab.sharders.base import PlanInputs
+from recsys_lab.tables import AccessStatistics
 
 #: FBGEMM's FP16 codec clamped into a second FP32 copy of the rows: so many bytes were asked for on the hot rank (MLPerf's reference).
 PUBLISHED_BURST = 81.5 * 2**30
@@ -60,3 +62,26 @@ def test_by_columns_is_a_plan_and_as_even_as_its_other_tables(asked: tuple[Exper
     validate(plan)
     totals = bytes_of_ranks(plan, inputs.workload).totals
     assert max(totals) < 1.02 * min(totals)
+
+
+def test_at_the_end_of_the_stream_ranks_hold_more(asked: tuple[Experiment, DataSet, PlanInputs]) -> None:
+    """Histories 1.2 times as long, and hotter rows: of one-hot tables nothing is longer."""
+    _, data, inputs = asked
+    longer, hotter = grown(data, 1.2, 1.0), grown(data, 1.0, 1.1)
+    now, then, hot = (inputs_of(asked, one) for one in (data, longer, hotter))
+    assert grown(data, 1.0, 1.0) is data
+    assert then.access["item_id"].mean_length == pytest.approx(1.2 * (inputs.access["item_id"].mean_length - 1) + 1)
+    assert then.access["uid"].mean_length == 1.0
+    assert 1.1 < max(then.served) / max(now.served) < 1.2 < max(hot.served) / max(now.served)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    access: AccessStatistics
+    served: tuple[int, ...]
+
+
+def inputs_of(asked: tuple[Experiment, DataSet, PlanInputs], data: DataSet) -> Inputs:
+    _, _, first = asked
+    work = replace(first.workload, access=data.access.tables, lengths={t: one.mean_length for t, one in data.access.tables.items()})
+    return Inputs(data.access, bytes_of_ranks(row_wise(first), work).buffers)

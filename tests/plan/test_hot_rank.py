@@ -70,8 +70,10 @@ def test_at_the_end_of_the_stream_ranks_hold_more(asked: tuple[Experiment, DataS
     longer, hotter = grown(data, 1.2, 1.0), grown(data, 1.0, 1.1)
     now, then, hot = (inputs_of(asked, one) for one in (data, longer, hotter))
     assert grown(data, 1.0, 1.0) is data
-    assert then.access["item_id"].mean_length == pytest.approx(1.2 * (inputs.access["item_id"].mean_length - 1) + 1)
+    assert then.access["item_id"].mean_length == pytest.approx(1.2 * (inputs.access["item_id"].mean_length - 1) + 1, rel=0.01)
     assert then.access["uid"].mean_length == 1.0
+    assert data.history is not None and longer.history is not None
+    assert longer.history.mean == pytest.approx(1.2 * data.history.mean, rel=0.01)
     assert 1.1 < max(then.served) / max(now.served) < 1.2 < max(hot.served) / max(now.served)
 
 

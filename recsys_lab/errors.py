@@ -72,9 +72,17 @@ class UserError(Exception):
 
 
 class PlanDoesNotFit(UserError):
-    """The plan needs more memory than a rank of the cluster has. It says how much, and the nearest change that would fit."""
+    """The plan needs more memory than a rank of the cluster has. It says how much, and the nearest change that would fit.
+
+    `needed`: bytes of each rank, where they are known; they do not travel between processes.
+    """
 
     exit_code = 3
+    needed: tuple[int, ...] = ()
+
+
+class HotRankDoesNotFit(PlanDoesNotFit):
+    """The same of a plan that would fit if all ranks served as many rows: the remedy is another plan, not more memory."""
 
 
 class RankLost(UserError):

@@ -81,6 +81,7 @@ def run(
         check_rows(weights.parent.parent, data.own_rows)
     say.data(data)
     say.chosen(experiment.chosen)
+    say.growth(experiment.simulate.length_growth, experiment.simulate.skew_growth)
     say.planning(experiment.cluster, len({feature.table_name for feature in data.features}))
     if (towers := experiment.sharder.towers) is not None and towers.probes:
         say.towers(towers.strategy, towers.probe_steps)

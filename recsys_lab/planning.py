@@ -17,6 +17,7 @@ from recsys_lab.cluster import Cluster
 from recsys_lab.config.choices import apart_from_hydra, cluster_here, composed
 from recsys_lab.config.options import ExecutorOptions
 from recsys_lab.data.capped import capped
+from recsys_lab.data.grown import grown
 from recsys_lab.data.protocol import DataSet
 from recsys_lab.errors import PlanDoesNotFit, UserError
 from recsys_lab.experiment import LOCAL, Experiment, Towers
@@ -109,6 +110,7 @@ def plan_for(experiment: Experiment, data: DataSet, cluster: Cluster | None = No
     """
     if experiment.sharder.dedup == AUTO:
         return _faster(experiment, partial(plan_for, data=data, cluster=cluster, batch_size=batch_size))
+    data = _grown(experiment, data)
     cluster = experiment.cluster if cluster is None else cluster
     batch_size = experiment.batch_size if batch_size is None else batch_size
     towers = towers_for(experiment, data, cluster)
@@ -149,8 +151,12 @@ def planned_as(experiment: Experiment, data: DataSet, plan: ShardingPlan) -> Pla
     """`plan`, made before, for what `experiment` now is: another batch, other formats of the dense arch. PlanDoesNotFit."""
     if experiment.sharder.dedup == AUTO:
         return _faster(experiment, partial(planned_as, data=data, plan=plan))
-    inputs = plan_inputs(experiment, data, experiment.cluster, experiment.batch_size, plan.towers)
+    inputs = plan_inputs(experiment, _grown(experiment, data), experiment.cluster, experiment.batch_size, plan.towers)
     return _planned(experiment, inputs, plan, experiment.simulate.hot_rows)
+
+
+def _grown(experiment: Experiment, data: DataSet) -> DataSet:
+    return grown(data, experiment.simulate.length_growth, experiment.simulate.skew_growth)
 
 
 def towers_for(experiment: Experiment, data: DataSet, cluster: Cluster) -> Towers:

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from docs.generator.coverage import coverage_figure
 from docs.generator.figures import plan_figures
 from docs.generator.flow import PHONE, flow_figure
+from docs.generator.hot_ranks import hot_rank_figure
 from docs.generator.timelines import timeline_figure
 from recsys_lab.base.files import write_text
 from recsys_lab.decide.decision import decide
@@ -99,6 +100,7 @@ PICTURES: dict[str, Callable[[], dict[str, str]]] = {
     "coverage": lambda: {"coverage": coverage_figure()},
     "timeline": lambda: {"timeline": timeline_figure()},
     "decide": decide_pictures,
+    "hot_ranks": lambda: {"hot_ranks": hot_rank_figure()},
 }
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ WORDS = (
     "clusters=h100x64:2.50,a100x8..128:1.50 (dollars per device-hour; 8..128: sizes that double) batch=65536 (samples over all devices); "
     "to restrict or extend: sharders=A,B precisions=A,B optimizers=A,B profiles=A,B; for the bill of a whole run: "
     "samples=4.2e9 or hours=24, spot=h100x64:1.10@0.05 (interruptions of a host in an hour), target_hours=24, target_samples_per_s=2e6; "
-    "and any word of run.py: model=..., data=..., simulate.hot_rows=true"
+    "and any word of run.py: model=..., data=..., simulate.length_growth=1.2"
 )
 
 

@@ -126,6 +126,9 @@ class TrainerOptions:
         return self.max_epochs or 1
 
 
+Growth = Annotated[float, Strict(), Interval(ge=0.1, le=10)]
+
+
 @dataclass(frozen=True)
 class HistoryOptions:
     """Lengths of samples' histories, in events, in place of the data's: mean, standard deviation, longest. Null: the data's."""
@@ -148,10 +151,14 @@ class SimulateOptions:
         full_rows_hosts: hosts on which the model's tables have all their rows; on others in proportion, as Neo scales weakly (section 8.3).
         hot_rows: ranks that hold hot rows of a table cut by rows serve more look-ups, and hold the others up.
         history: how long samples are, in place of what the data say.
+        length_growth: histories and bags of several ids are so many times as long as the data's: as at the end of a stream.
+        skew_growth: a row with frequency p has one in proportion to p ** skew_growth.
     """
 
     batch_size: Count
     hot_rows: bool
+    length_growth: Growth = 1.0
+    skew_growth: Growth = 1.0
     global_batch: Count | None = None
     full_rows_hosts: Hosts | None = None
     history: HistoryOptions = HistoryOptions()

@@ -18,6 +18,7 @@ def assumptions_of(combination: Combination, data: DataSet) -> dict[str, Any]:
     model: Mapping[str, Any] = experiment.config.get("model", {})
     layers = {name: model[name] for name in sorted(model) if name.endswith("_layers") and model[name] is not None}
     exponent = experiment.config.get("data", {}).get("exponent")
+    growth = {"length_growth": experiment.simulate.length_growth, "skew_growth": experiment.simulate.skew_growth}
     return {
         "model": experiment.choices.get("model"),
         **layers,
@@ -25,6 +26,7 @@ def assumptions_of(combination: Combination, data: DataSet) -> dict[str, Any]:
         "batch": combination.batch,
         "batch_per_device": experiment.batch_size,
         "skew": f"power law of {exponent}" if exponent is not None else f"as measured of data={experiment.choices.get('data')}",
+        **{name: value for name, value in growth.items() if value != 1},
         "dense_optimizer": experiment.optimizer.dense.name,
         "table_optimizer": combination.optimizer,
         "pipeline": experiment.sharder.executor.pipeline,
@@ -53,6 +55,8 @@ def assumption_words(assumptions: Mapping[str, Any], evidence: Mapping[str, Any]
         f"{counted(assumptions['dense_features'], 'dense feature')}",
         f"{assumptions['batch_per_device']:,} samples a device",
         f"skew {assumptions['skew']}",
+        *(f"histories {assumptions[name]:g} times as long" for name in ("length_growth",) if name in assumptions),
+        *(f"frequencies to the power {assumptions[name]:g}" for name in ("skew_growth",) if name in assumptions),
         f"{assumptions['dense_optimizer']} for the dense part",
         f"a pipeline that {pipeline}",
     ]

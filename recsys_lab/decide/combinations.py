@@ -20,7 +20,7 @@ from recsys_lab.config.choices import built
 from recsys_lab.config.command_line import CONF
 from recsys_lab.config.options import SparseName
 from recsys_lab.decide.parallel_map import parallel_map
-from recsys_lab.decide.question import AS_SAID, ClusterAsked, Question, choices_of
+from recsys_lab.decide.question import AS_SAID, BY_HAND, ClusterAsked, Question, choices_of
 from recsys_lab.errors import UserError
 from recsys_lab.experiment import LOCAL, Experiment, batch_of_rank, of_words
 from recsys_lab.simulate import Profile
@@ -63,7 +63,7 @@ class Combination:
 def combinations(question: Question) -> list[Combination]:
     """All of them, in the order of the axes. Raises UserError for whatever is wrong with the words."""
     clusters = [(one, _words_of_cluster(one, question)) for one in question.clusters]
-    sharders, precisions, optimizers = question.sharders or default_sharders(), question.precisions, question.optimizers
+    sharders, precisions, optimizers = question.sharders or default_sharders(question), question.precisions, question.optimizers
     if not precisions or not optimizers:  # the model may bring others than the usual ones
         default_choice = _composed(question, clusters[0][1])
         precisions = precisions or _own_first(str(default_choice.choices["precision"]), PRECISIONS)
@@ -114,9 +114,10 @@ def combinations(question: Question) -> list[Combination]:
 SIZED = re.compile(r"x\d+$")
 
 
-def default_sharders() -> tuple[str, ...]:
-    """Those that are priced where the user names none."""
-    return tuple(name for name in choices_of("sharder") if name not in ONLY_WHERE_NAMED)
+def default_sharders(question: Question) -> tuple[str, ...]:
+    """Those that are priced where the user names none, and what is on file of others' plans of the model, pinned by hand."""
+    by_hand = (name for name in choices_of(BY_HAND) if f"model={name}" in question.words)
+    return *(name for name in choices_of("sharder") if name not in ONLY_WHERE_NAMED), *(f"by_hand/{name}" for name in by_hand)
 
 
 def _shared(question: Question) -> list[str]:

@@ -16,6 +16,7 @@ from recsys_lab.decide.bill_words import assumptions
 from recsys_lab.decide.bills import WholeRun, whole_run, with_bills
 from recsys_lab.decide.combinations import Combination, combinations
 from recsys_lab.decide.fixes import least_change, with_fixes
+from recsys_lab.decide.hot_rows import hot_sentences
 from recsys_lab.decide.prices import Priced
 from recsys_lab.decide.question import AXES, Question, parse_question
 from recsys_lab.decide.rows import Change, Row
@@ -39,9 +40,9 @@ class Decision:
     """`rows`: one for each combination and profile; `pandas.DataFrame(decision.rows)` is their table. `winner`: what they allow to say.
 
     `sensitivity`: changes of the winner's row, the most helpful first. `sentences`: the same of FP16 communication, of towers, and of what
-    would help most, and whether pipelines are unlike. `assumptions`, `evidence`: what the answer takes for granted, and rests on, by name.
-    `run`: the whole run that the rows' bills are of; None where none was asked for. `of_bills`: what these take for granted, in words.
-    `trainable`: whether only what trains here was to be chosen. `target`: what meets the targets that were asked for.
+    would help most, what dies of hot rows, and unlike pipelines. `assumptions`, `evidence`: what the answer takes for granted, and rests
+    on, by name. `run`: the whole run that the rows' bills are of; None where none was asked for. `of_bills`: what these take for granted,
+    in words. `trainable`: whether only what trains here was to be chosen. `target`: what meets the targets that were asked for.
     `not_priced`: combinations that Ctrl-C left out; all else is then of the others alone.
     """
 
@@ -144,7 +145,7 @@ def decided(question: Question, workers: int | None = None, progress: Progress |
         raise nothing_fits(priced)
     changes = changes_of(winner.row, priced, data)
     words = [*smallest_sentences(question.ranges, rows), *_of_small(winner.row, priced, changes), *sentences(winner.row, changes)]
-    words += [*_of_pipelines(priced), *_of_doubts(cases)]
+    words += [*hot_sentences(winner.row, rows), *_of_pipelines(priced), *_of_doubts(cases)]
     of_profile = choosable([row for row in rows if row.profile == winner.row.profile], question.trainable)
     chosen = next(one.combination for one in priced if one.combination.name == winner.row.name)
     return Decision(

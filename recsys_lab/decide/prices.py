@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -54,14 +54,21 @@ def price_combination(combination: Combination, data: DataSet) -> Priced:
     try:
         check_calibrated(combination.experiment.cluster)
         planned = plan_for(combination.experiment, data)
-        why, memory_gb, saved_gb = why_simulated_only(planned), fullest_gb(planned), checkpoint_gb(planned.plan, planned.workload)
+        why, saved_gb = why_simulated_only(planned), checkpoint_gb(planned.plan, planned.workload)
+        memory_gb, of_ranks, schemes = (
+            fullest_gb(planned),
+            in_gb(planned.memory.totals),
+            {p.table: p.scheme for p in planned.plan.placements},
+        )
         changes, rows = _changes(combination, planned), []
         for profile in combination.profiles:
             row = _with_interval(priced_row(combination, planned, profile), changes.get(profile.name))
-            rows.append(replace(row, memory_gb=memory_gb, checkpoint_gb=saved_gb, trainable=why is None, why_simulated_only=why))
+            row = replace(row, memory_gb=memory_gb, memory_of_ranks_gb=of_ranks, schemes=schemes)
+            rows.append(replace(row, checkpoint_gb=saved_gb, trainable=why is None, why_simulated_only=why))
     except UserError as error:
-        fits = not isinstance(error, PlanDoesNotFit)
-        return Priced(combination, (_row(combination, combination.profiles[0], fits=fits, why_not=str(error)),))
+        lacks = isinstance(error, PlanDoesNotFit)
+        figures = {"memory_of_ranks_gb": in_gb(error.needed)} if isinstance(error, PlanDoesNotFit) else {}
+        return Priced(combination, (_row(combination, combination.profiles[0], fits=not lacks, why_not=str(error), **figures),))
     return Priced(combination, tuple(rows), planned.plan, changes)
 
 
@@ -90,6 +97,11 @@ def _with_interval(row: Row, changes: np.ndarray | None) -> Row:
     interval = interval_of(changes, row.ms)
     row = replace(row, ms_interval=(interval.low, interval.high))
     return replace(row, usd_interval=row.cost_interval if row.usd_per_1e9 is not None else None)
+
+
+def in_gb(sizes: Sequence[int]) -> tuple[float, ...]:
+    """To a megabyte, as there are many."""
+    return tuple(round(size / GB, 3) for size in sizes)
 
 
 def fullest_gb(planned: Planned) -> float:

@@ -25,6 +25,8 @@ LOCAL = "local"
 AXES = ("clusters", "sharders", "precisions", "optimizers", "profiles")
 #: What else is decide's own.
 OTHERS = ("batch", "trainable")
+#: Others' plans of one model each, by its name.
+BY_HAND = "sharder/by_hand"
 #: Of the profiles: what the words say, and no other.
 AS_SAID = ""
 
@@ -106,7 +108,7 @@ def parse_question(words: Sequence[str]) -> Question:
     return Question(
         words=tuple(rest),
         clusters=clusters,
-        sharders=_choices("sharders", own, choices_of("sharder"), bring),
+        sharders=_choices("sharders", own, (*choices_of("sharder"), *(f"by_hand/{name}" for name in choices_of(BY_HAND))), bring),
         precisions=_choices("precisions", own, choices_of("precision"), bring),
         optimizers=_choices("optimizers", own, SPARSE_OPTIMIZERS, False),
         profiles=_choices("profiles", named, choices_of("profile"), bring) or ((AS_SAID,) if names_profile else ()),

@@ -24,8 +24,9 @@ class Row:
 
     `batch`, `batch_per_rank`: samples. `ms`: of an iteration. Intervals are 90 % intervals, None where the profile's error is not
     known. `usd_per_1e9`: dollars per 1e9 samples at `price`, both None without a price; `device_hours_per_1e9`: the same in device-hours.
-    `memory_gb`: of the fullest rank, buffers included, of `memory_there_gb` (1e9 bytes), which it may use. `stores`: by kind the tables
-    that are larger than that, and so not in device memory as a whole. `phases_ms`: where the iteration's time goes.
+    `memory_gb`: of the fullest rank, buffers included, of `memory_there_gb` (1e9 bytes), which it may use. `memory_of_ranks_gb`: of each
+    rank, also of a plan that does not fit, where it is known. `stores`: by kind the tables that are larger than that, and so not in device
+    memory as a whole. `schemes`: by table how it is sharded. `phases_ms`: where the iteration's time goes.
     `bound`: what takes most of it. `pareto`: under its profile no other row is both faster and cheaper. `robust`: that under every profile.
     `software`: the profile as the record names it, which says whether the executor's pipeline is on. `command`: the line of run.py with the
     same figures. `forward_share`: of the iteration, the forward pass and its input. `checkpoint_gb`: 1e9 bytes of weights and optimizer
@@ -53,6 +54,8 @@ class Row:
     device_hours_per_1e9: float | None = None
     memory_gb: float | None = None
     memory_there_gb: float | None = None
+    memory_of_ranks_gb: tuple[float, ...] = ()
+    schemes: dict[str, str] = field(default_factory=dict)
     stores: dict[str, int] = field(default_factory=dict)
     exposed_ms: float | None = None
     phases_ms: dict[str, float] = field(default_factory=dict)

@@ -92,6 +92,9 @@ def _rows(base: Row, base_priced: Priced, priced: Sequence[Priced], data: DataSe
     if experiment.batch_size == experiment.simulate.batch_size:
         simulate = replace(experiment.simulate, batch_size=2 * experiment.simulate.batch_size)
         yield "twice the batch", _with_its_plan(base_priced, base, data, replace(experiment, simulate=simulate)), f"batch={2 * base.batch}"
+    if not experiment.sharder.dedup and any(table.pooling == "none" for table in plan.tables):
+        once = replace(experiment, sharder=experiment.sharder.with_dedup(True))
+        yield "equal ids once", _with_its_plan(base_priced, base, data, once), "sharder.dedup=true"
     wire = built("precision", "fp16_comms" if experiment.precision.forward_comm == "fp32" else "fp32")
     formats = {part: getattr(wire, part) for part in ("forward_comm", "backward_comm", "dense_comm")}
     yield (

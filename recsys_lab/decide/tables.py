@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from recsys_lab.decide.answer import Winner, cheapest_first
 from recsys_lab.decide.fixes import LACKS
+from recsys_lab.decide.hot_rows import hot_rank_words
 from recsys_lab.decide.price_words import price_words
 from recsys_lab.decide.rows import PLACES, Change, Row
 from recsys_lab.report.memory import MEMORY, MEMORY_PARTS
@@ -87,7 +88,8 @@ def refused_words(rows: Sequence[Row]) -> str:
         if lacking:
             amounts = dict.fromkeys(found[1] for row in lacking if (found := LACKS.search(row.why_not or "")))
             least = f" lack {', '.join(amounts) if len(amounts) < 3 else f'{min(amounts)} to {max(amounts)}'}" if amounts else " do not fit"
-            lines.append(f"  {sharder}: {counted(len(lacking), 'combination')}{least}.")
+            hot = next((f": {words}" for row in lacking if (words := hot_rank_words(row))), "")
+            lines.append(f"  {sharder}: {counted(len(lacking), 'combination')}{least}{hot}.")
         if unable:
             lines.append(f"  {sharder}: {counted(len(unable), 'combination')} cannot be planned: {unable[0].why_not}.")
     return "\n".join(["Without figures (--all says what each lacks, and the nearest that fits):", *lines]) if lines else ""

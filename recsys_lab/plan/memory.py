@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from recsys_lab.cluster import Cluster
-from recsys_lab.errors import PlanDoesNotFit
+from recsys_lab.errors import HotRankDoesNotFit, PlanDoesNotFit
+from recsys_lab.plan.hot_rank import HotRank
 from recsys_lab.plan.scheme import ModuleMemory, even_scheme, scheme_of, schemes_of
 from recsys_lab.plan.sharding_plan import Placement, Shard, ShardingPlan
 from recsys_lab.plan.store import ON_DISK
@@ -25,8 +26,6 @@ from recsys_lab.tables.tiers import REPLICATED
 from recsys_lab.units import human_bytes
 
 FP32_BYTES = 4
-#: A rank that serves so many times the mean rank's rows is said to hold hot ones.
-HOT = 1.2
 MOST_HOSTS = 1 << 12  # where the search for a cluster that is big enough ends
 
 
@@ -187,7 +186,8 @@ def check_fits(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> Rank
         Bytes of each rank, by what holds them.
 
     Raises:
-        PlanDoesNotFit: with the missing bytes of the rank that lacks most, and the nearest change that would fit.
+        PlanDoesNotFit: with the missing bytes of the rank that lacks most, and the nearest change that would fit. HotRankDoesNotFit, one
+            of them, where the plan would fit if all ranks served as many rows.
     """
     memory = bytes_of_ranks(plan, workload)
     missing, rank = missing_bytes(memory, cluster)
@@ -196,26 +196,19 @@ def check_fits(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> Rank
         return memory
     names = {"weights": "weights", "optimizer_state": "optimizer state", "dense": "dense arch", "buffers": "buffers", "kept": "kept ids"}
     parts = ", ".join(f"{name} {human_bytes(getattr(memory, part)[rank])}" for part, name in names.items())
+    hot = HotRank({t.name: _passing(t, p, plan, workload) for t, p in plan.by_table.values() if t.pooling == "none"}, rank, workload)
+    is_hot = hot.excess_bytes >= missing
+    spread = hot.remedy(plan, lambda other, work: _fits(other, work, cluster)) if is_hot else ""
     nearest = (change for change, other, work in _changes(plan, workload, cluster) if _fits(other, work, cluster))
-    change = next(nearest, "none found; fewer rows, fewer columns or more memory a rank")
-    raise PlanDoesNotFit(
-        f"the plan lacks {human_bytes(missing)} on rank {rank}, which needs {human_bytes(memory.totals[rank])} ({parts}"
-        f"{_hot_table(plan, workload, rank)})",
+    change = spread or next(nearest, "none found; fewer rows, fewer columns or more memory a rank")
+    error = (HotRankDoesNotFit if is_hot else PlanDoesNotFit)(
+        f"the plan lacks {human_bytes(missing)} on rank {rank}, which needs {human_bytes(memory.totals[rank])} ({parts}{hot.words()})",
         where=f"cluster {cluster.name}",
         allowed=f"{cluster.device.memory_gb:g} GB a rank, of which {human_bytes(cluster.usable_memory_bytes)} for all but buffers",
         remedy=f"nearest change that would fit: {change}",
     )
-
-
-def _hot_table(plan: ShardingPlan, workload: Workload, rank: int) -> str:
-    """Of the sequence table whose rows fill most of the rank's buffers, if other ranks serve far fewer of them; else nothing."""
-    served = {t.name: _passing(t, p, plan, workload) for t, p in plan.by_table.values() if t.pooling == "none"}
-    if not served:
-        return ""
-    name = max(served, key=lambda name: served[name][rank])
-    size, mean = served[name][rank], served[name].mean()
-    times = f"{size / mean:.1f} times the mean rank's" if size > HOT * mean else ""
-    return times and f"; of the buffers {human_bytes(size)} are for rows of {name}, {times}"
+    error.needed = memory.totals
+    raise error
 
 
 def check_beneath(plan: ShardingPlan, workload: Workload, cluster: Cluster) -> None:

@@ -160,6 +160,12 @@ def even_scheme() -> Scheme:
     return next(scheme for scheme in known_schemes().values() if scheme.divides_evenly)
 
 
+def column_scheme() -> Scheme:
+    """What cuts a table of sequences by columns over any ranks: a hot row then loads each of them alike."""
+    cut = (scheme for scheme in known_schemes().values() if scheme.sequences and scheme.rules is not None and scheme.rules.all_rows)
+    return next(scheme for scheme in cut if scheme.rules is not None and not scheme.rules.one_shard)
+
+
 def check_exchange(plan: ShardingPlan, exchange: str, overlap: bool) -> None:
     """Raises UserError for an exchange that does not exist, or that is not for this plan's tables."""
     if exchange not in EXCHANGES:

@@ -104,6 +104,12 @@ def towers(strategy: str, steps: int) -> None:
     )
 
 
+def growth(lengths: float, skew: float) -> None:
+    """Nothing where both are 1."""
+    if not lengths == skew == 1:
+        _line("growth", f"planned and simulated for histories {lengths:g} times as long, and frequencies to the power {skew:g}")
+
+
 def plan(sharding: ShardingPlan, cluster: Cluster) -> None:
     held = sharding.weight_bytes_of_ranks()
     schemes: dict[str, int] = {}

@@ -17,7 +17,8 @@ class TableAccess:
     """One table's rows in falling order of p: bucket i holds `bucket_rows[i]` rows with mean probability `bucket_p[i]`.
 
     `alike`: where samples are not drawn but follow one another, as those of one user do: (so many of them, how many drawn ones look up as
-    many different rows), rising. Empty: they are drawn.
+    many different rows), rising. Empty: they are drawn. `hottest_row`: the id of the most frequent row, such as that of all unknown ids;
+    None: not known.
     """
 
     table: str
@@ -27,6 +28,7 @@ class TableAccess:
     origin: str  # measured | formula
     detail: str  # "zipf, exponent 1.05" or "7,200 samples of train.tsv.gz"
     alike: tuple[tuple[int, float], ...] = ()
+    hottest_row: int | None = None
 
     def __hash__(self) -> int:
         """Without the buckets: there are hundreds, and a decision asks caches for what a table's rows cost 200,000 times."""
@@ -95,6 +97,18 @@ class TableAccess:
         p = tuple(p * mean_length / self.mean_length for p in self.bucket_p)
         return replace(self, mean_length=mean_length, bucket_p=p, detail=f"{self.detail}, {mean_length:,.0f} look-ups a sample")
 
+    def grown(self, mean_length: float, skew: float) -> TableAccess:
+        """As many look-ups a sample, of rows whose frequency p became one in proportion to p ** skew."""
+        p, rows = np.asarray(self.bucket_p, dtype=float), np.asarray(self.bucket_rows, dtype=float)
+        with np.errstate(divide="ignore"):
+            powers = np.where(p > 0, np.exp(skew * np.log(p / max(p.max(initial=0.0), 1e-300))), 0.0)  # of the hottest row 1
+        total = float(np.dot(rows, powers))
+        grown = powers * (mean_length / total if total else 0.0)
+        times = f"{mean_length / self.mean_length:.3g}" if self.mean_length else "1"
+        return replace(
+            self, mean_length=mean_length, bucket_p=tuple(grown.tolist()), detail=f"{self.detail}, {times} times as long, skew {skew:g}"
+        )
+
     def share_of_hottest(self, rows: int) -> float:
         """The share of look-ups that go to the `rows` most frequent rows."""
         covered, hits = 0, 0.0
@@ -121,7 +135,7 @@ class AccessStatistics:
         tables = []
         for table in self.tables.values():
             fields = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(table).items()}
-            tables.append({name: value for name, value in fields.items() if name != "alike" or value})
+            tables.append({name: value for name, value in fields.items() if value not in ([], None)})
         return {"tables": tables}
 
     @staticmethod

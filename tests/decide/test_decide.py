@@ -17,7 +17,7 @@ from recsys_lab.base.progress import Progress
 from recsys_lab.decide.combinations import combinations, default_sharders
 from recsys_lab.decide.decision import decide
 from recsys_lab.decide.decision import decided as decision_of
-from recsys_lab.decide.question import parse_question
+from recsys_lab.decide.question import Question, parse_question
 from recsys_lab.errors import UserError
 
 
@@ -72,10 +72,10 @@ def test_every_value_of_every_axis_gives_the_figures_of_run_py(capsys: pytest.Ca
     rows = decided(capsys, *WORDS)["rows"]
     clusters, precisions, optimizers = ["h100x16", "a100x32"], ["fp32", "fp16_comms", "bf16"], ["adam", "row_wise_adagrad"]
     profiles = list(dict.fromkeys(row["profile"] for row in rows))
-    assert len(rows) == 2 * len(default_sharders()) * 3 * 2 * len(profiles) and len(profiles) >= 3
+    assert len(rows) == 2 * len(default_sharders(Question(tuple(WORDS), (), 1))) * 3 * 2 * len(profiles) and len(profiles) >= 3
     chosen = [
         (clusters[n % 2], sharder, precisions[n % 3], optimizers[n // 2 % 2], profiles[n % len(profiles)])
-        for n, sharder in enumerate(default_sharders())
+        for n, sharder in enumerate(default_sharders(Question(tuple(WORDS), (), 1)))
     ]
     check_rows([row for row in rows if tuple(row[key] for key in KEYS[:5]) in chosen], tmp_path)
 
@@ -83,14 +83,14 @@ def test_every_value_of_every_axis_gives_the_figures_of_run_py(capsys: pytest.Ca
 def test_on_one_cluster_the_cheapest_sharders_are_the_fastest(capsys: pytest.CaptureFixture) -> None:
     words = [*SMALL, "clusters=h100x16", "batch=65536", "precisions=fp32", "optimizers=adam", "profiles=torchrec"]
     rows = decided(capsys, *words)["rows"]
-    assert {row["sharder"] for row in rows} == set(default_sharders()) and all(row["fits"] for row in rows)
+    assert {row["sharder"] for row in rows} == set(default_sharders(Question(tuple(WORDS), (), 1))) and all(row["fits"] for row in rows)
     assert sorted(rows, key=lambda row: row["usd_per_1e9"]) == sorted(rows, key=lambda row: row["ms"])
 
 
 @pytest.mark.long
 def test_every_combination_gives_the_figures_of_run_py(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
     rows = decided(capsys, *WORDS, "profiles=torchrec")["rows"]
-    assert len(rows) == 2 * len(default_sharders()) * 3 * 2
+    assert len(rows) == 2 * len(default_sharders(Question(tuple(WORDS), (), 1))) * 3 * 2
     check_rows(rows, tmp_path)
 
 

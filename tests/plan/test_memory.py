@@ -206,7 +206,7 @@ def test_the_rank_with_hot_rows_of_a_sequence_needs_more_and_a_plan_that_fits_on
     look_ups = next(step for step in lowered.steps if step.kind == "lookup").rows_of_rank
     assert np.array(look_ups) * 2 * 4 * 4 == pytest.approx(buffers, abs=1), "memory and time count the same look-ups"
     room = cluster(2, 2, memory_gb=(max(alike) + 2 * 16 * 4 * 4) / 1e9)
-    with pytest.raises(PlanDoesNotFit, match=rf"on rank {buffers.argmax()},.*rows of t, 2\.\d times the mean rank's"):
+    with pytest.raises(PlanDoesNotFit, match=rf"on rank {buffers.argmax()},.*it serves 2\.\d times the mean rank's rows \(t 2\.\d times\)"):
         check_fits(sharding, work, room)
     check_fits(sharding, replace(work, access={}), room)
 

@@ -205,3 +205,20 @@ def test_buckets_of_a_counted_law_are_scaled() -> None:
         "by hand",
     )
     assert access.bucket_p == pytest.approx((1.0, 0.2, 0.8 / 12))
+
+
+def test_the_hottest_row_lies_where_its_id_says() -> None:
+    access = TableAccess("t", 10.0, (1, 99), (8.0, 2 / 99), "formula", "", hottest_row=60)
+    shares = served_shares(access, [(0, 25), (25, 25), (50, 25), (75, 25)])
+    assert max(shares, key=lambda start: shares[start]) == 50 and sum(shares.values()) == pytest.approx(1)
+    assert access.between(0, 50).hottest_row is None, "ids of a part are another order"
+    assert AccessStatistics.from_json(AccessStatistics({"t": access}).to_json())["t"] == access
+
+
+def test_hotter_rows_and_longer_histories_keep_the_order_of_rows_and_multiply_zipf_s_exponent() -> None:
+    access = power_law_access("t", 1000, 6.0, 0.8, buckets=1000)
+    grown = access.grown(7.5, 1.25)
+    assert sum(n * p for n, p in zip(grown.bucket_rows, grown.bucket_p)) == pytest.approx(7.5) and grown.mean_length == 7.5
+    steeper = np.log(grown.bucket_p[9] / grown.bucket_p[99]) / np.log(access.bucket_p[9] / access.bucket_p[99])
+    assert steeper == pytest.approx(1.25) and grown.share_of_hottest(10) > access.share_of_hottest(10)
+    assert access.grown(6.0, 1.0).bucket_p == pytest.approx(access.bucket_p)

@@ -14,6 +14,7 @@ from recsys_lab.schemes.whole import COLUMN_WISE, TABLE_WISE
 from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.sharders.dmt.volume import Links, column_shards, row_blocks
 from recsys_lab.tables import Table
+from recsys_lab.tables.hot_rows import shares_of
 
 LEAST_COLUMNS = 4  # of a shard: 16 bytes of FP32, and a multiple of it in every shard but the last
 #: Times a rank's even part of the work. No piece of a table has more. Smaller pieces cost more kernels than their balance saves.
@@ -134,9 +135,10 @@ def _assigned(site: Site, loads: Loads, shards: Mapping[str, int]) -> tuple[dict
     for table in site.tables:
         if not shards[table.name]:
             shards_of[table.name] = list(blocks_of(table, site.ranks))
-            for shard in shards_of[table.name]:
+            shares = shares_of(loads.inputs.access[table.name], [(s.row_start, s.rows) for s in shards_of[table.name]])
+            for shard, served in zip(shards_of[table.name], shares.tolist()):  # ids are hashed, so hot rows lie anywhere
                 sizes[shard.ranks[0]] += loads.size(table, table.dim) * shard.rows / table.rows
-                works[shard.ranks[0]] += loads.work(table, table.dim) / len(site.ranks)
+                works[shard.ranks[0]] += (loads.length(table) * served + len(table.features) / len(site.ranks)) * table.dim
     pieces = [
         (table, cols, loads.size(table, cols[1] - cols[0]), loads.work(table, cols[1] - cols[0]))
         for table in site.tables

@@ -37,7 +37,7 @@ def smallest(options: Sequence[Sequence[Cut]]) -> list[Cut]:
     for cuts in options:
         least = min(cut.total_bytes for cut in cuts)
         small = [cut for cut in cuts if cut.total_bytes <= MORE_BYTES * least]
-        finest.append(min(small, key=lambda cut: (cut.largest_bytes, cut.total_ms)))
+        finest.append(min(small, key=lambda cut: (cut.largest_bytes_in_all, cut.total_ms)))
     return finest
 
 

@@ -6,7 +6,7 @@ global batch x look-ups a sample x embedding dimension. Here it is in bytes over
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,9 @@ from recsys_lab.schemes.in_host import GRID_SHARD, TABLE_ROW_WISE
 from recsys_lab.schemes.replicated import DATA_PARALLEL
 from recsys_lab.schemes.row_blocks import ROW_WISE
 from recsys_lab.schemes.tiers import FLEXSHARD
+from recsys_lab.sharders.base import PlanInputs
 from recsys_lab.tables import AccessStatistics, Table
+from recsys_lab.tables.hot_rows import shares_of
 from recsys_lab.tables.spec import ELEMENT_BYTES, READ_BYTES
 from recsys_lab.units import US_PER_MS, transfer_ms
 
@@ -53,36 +55,54 @@ class Cost:
 
 @dataclass(frozen=True)
 class Setting:
-    """R = `cluster.world_size` ranks of B = `batch_size` samples each."""
+    """R = `cluster.world_size` ranks of B = `batch_size` samples each. `hot_rows`: ranks that hold hot rows serve more look-ups."""
 
     access: AccessStatistics
     cluster: Cluster
     precision: Precision
     batch_size: int
     weights: Weights
+    hot_rows: bool = True
+
+    @staticmethod
+    def of(inputs: PlanInputs, weights: Weights) -> Setting:
+        """Of sequences with `dedup` the look-ups are those of distinct ids."""
+        work, access = inputs.workload, inputs.access
+        once = {t.name: access[t.name].once_a_batch(work.batch_size) for t in inputs.tables if work.dedup and t.pooling == "none"}
+        return Setting(AccessStatistics(access.tables | once), inputs.cluster, inputs.precision, work.batch_size, weights)
+
+    def served(self, table: Table, ranges: Sequence[tuple[int, int]]) -> np.ndarray:
+        """Of the table's look-ups, the share that each of its `ranges` (first row, rows) serves."""
+        access = self.access[table.name]
+        if not self.hot_rows or len(access.bucket_rows) < 2:
+            return np.array([rows for _, rows in ranges]) / table.rows
+        return shares_of(access, ranges)
 
     def vectors(self, table: Table) -> float:
         """That a sample has from the table: one a feature, or one a look-up of a sequence."""
         return self.access[table.name].mean_length if table.pooling == "none" else len(table.features)
 
-    def weighted(self, table: Table, scheme: str, rows: float, cols: float) -> Cost:
+    def weighted(self, table: Table, scheme: str, rows: float, cols: float, served: float | None = None) -> Cost:
         """`cost_of_shard`, weighted."""
-        return cost_of_shard(table, scheme, rows, cols, self).weighted(self.weights)
+        return cost_of_shard(table, scheme, rows, cols, self, served).weighted(self.weights)
 
 
-def cost_of_shard(table: Table, scheme: str, rows: float, cols: float, setting: Setting) -> Cost:
-    """Of a shard with the share `rows` of the table's rows and `cols` columns, on each rank that holds it. An empty shard costs nothing."""
+def cost_of_shard(table: Table, scheme: str, rows: float, cols: float, setting: Setting, served: float | None = None) -> Cost:
+    """Of a shard with the share `rows` of the table's rows and `cols` columns, on each rank that holds it. An empty shard costs nothing.
+
+    `served`: its share of the look-ups; None: as of the rows.
+    """
     if not rows or not cols:
         return Cost()
     length, batch, ranks = setting.access[table.name].mean_length, setting.batch_size, setting.cluster.world_size
-    element = READ_BYTES[table.dtype]
+    element, served = READ_BYTES[table.dtype], rows if served is None else served
     if scheme == DATA_PARALLEL:  # every rank looks up its own samples; the gradients of all rows are averaged, and all rows updated
         size = table.rows * cols
         sync = ring_ms(2 * size * setting.precision.dense_comm_bytes, setting.cluster)
         return Cost(sync + latency_ms(setting.cluster), _read_ms((batch * length + table.rows) * cols * element, setting.cluster))
     if scheme == FLEXSHARD:
-        return _within_hosts(table, rows, cols, setting)
-    looked_up = ranks * batch * length * rows
+        return _within_hosts(table, rows, cols, setting, served)
+    looked_up = ranks * batch * length * served
     ids = looked_up * ID_BYTES + ranks * batch * len(table.features) * LENGTH_BYTES
     of_all, both_ways = ranks * batch * setting.vectors(table), setting.precision.both_ways_bytes  # of the samples of all ranks
     vectors, summed = both_ways(of_all * cols, of_all), both_ways(of_all * cols, of_all, summed=True)
@@ -92,21 +112,21 @@ def cost_of_shard(table: Table, scheme: str, rows: float, cols: float, setting: 
     elif scheme in (TABLE_ROW_WISE, GRID_SHARD):  # partial sums within the host, then those of its peers' samples to each peer
         moved += in_host_ms(summed, setting.cluster) + peers_ms(vectors / setting.cluster.ranks_per_host, setting.cluster)
     else:
-        moved += all_to_all_ms(vectors * (rows if scheme == ROW_WISE else 1.0), setting.cluster)
+        moved += all_to_all_ms(vectors * (served if scheme == ROW_WISE else 1.0), setting.cluster)
     return Cost(moved, _read_ms(looked_up * cols * element, setting.cluster))
 
 
-def _within_hosts(table: Table, rows: float, cols: float, setting: Setting) -> Cost:
+def _within_hosts(table: Table, rows: float, cols: float, setting: Setting, served: float) -> Cost:
     """Every host has the table, cut by rows over its ranks. Gradients of all rows are averaged between peers, and all rows updated."""
     cluster, precision = setting.cluster, setting.precision
     samples = cluster.ranks_per_host * setting.batch_size
-    looked_up, held = samples * setting.access[table.name].mean_length * rows, table.rows * rows
+    looked_up, held = samples * setting.access[table.name].mean_length * served, table.rows * rows
     ids = looked_up * ID_BYTES + samples * len(table.features) * LENGTH_BYTES
     of_all = samples * setting.vectors(table)
     vectors = precision.both_ways_bytes(of_all * cols, of_all, summed=table.pooling != "none")
     near = (cluster.ranks_per_host - 1) / cluster.ranks_per_host
     if table.pooling == "none":  # all-to-all, as the ids
-        moved = transfer_ms(near * (ids + vectors * rows), cluster.near.bandwidth_gb_s)
+        moved = transfer_ms(near * (ids + vectors * served), cluster.near.bandwidth_gb_s)
     else:
         moved = transfer_ms(near * ids, cluster.near.bandwidth_gb_s) + in_host_ms(vectors, cluster)
     averaged = 2 * held * cols * precision.dense_comm_bytes * (cluster.hosts - 1) / cluster.hosts
@@ -143,8 +163,9 @@ def costs_of_ranks(plan: ShardingPlan, setting: Setting) -> RankCosts:
     load = np.zeros(plan.world_size)
     communication = {placement.scheme: np.zeros(plan.world_size) for placement in plan.placements}
     for table, placement in zip(plan.tables, plan.placements):
-        for shard in placement.shards:
-            cost = setting.weighted(table, placement.scheme, shard.rows / table.rows, shard.cols)
+        shares = setting.served(table, [(shard.row_start, shard.rows) for shard in placement.shards])
+        for shard, served in zip(placement.shards, shares.tolist()):
+            cost = setting.weighted(table, placement.scheme, shard.rows / table.rows, shard.cols, served)
             communication[placement.scheme][list(shard.ranks)] += cost.communication
             load[list(shard.ranks)] += cost.load
     return RankCosts(communication, load)

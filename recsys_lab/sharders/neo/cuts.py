@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from recsys_lab.plan import Workload
+from recsys_lab.plan.sharding_plan import edges_of_blocks
 from recsys_lab.schemes.in_host import GRID_SHARD
 from recsys_lab.schemes.replicated import DATA_PARALLEL
 from recsys_lab.schemes.row_blocks import ROW_WISE
@@ -85,6 +86,11 @@ class Cut:
     def largest_bytes(self) -> int:
         return max(piece.size.lasting for piece in self.pieces)
 
+    @property
+    def largest_bytes_in_all(self) -> int:
+        """With what passes while it computes, as the rank with hot rows has it."""
+        return max(piece.size.lasting + piece.size.passing for piece in self.pieces)
+
 
 def cuts_of(index: int, table: Table, schemes: Sequence[str], setting: Setting, workload: Workload) -> list[Cut]:
     """All cuts of the table under `schemes` that TorchRec can run.
@@ -128,22 +134,24 @@ def _widths(table: Table, members: int) -> list[list[int]]:
 
 def _piece(index: int, table: Table, scheme: str, cols: int, setting: Setting, workload: Workload) -> Piece:
     """Of all rows and `cols` columns, as the busiest of the ranks that hold it has it."""
-    cluster, rows, width = setting.cluster, table.rows, cols
+    cluster, rows, width, served = setting.cluster, table.rows, cols, 1.0
     _, within = RULES_OF_SCHEME[scheme]
     if within == "row":
-        rows = math.ceil(table.rows / (cluster.world_size if scheme == ROW_WISE else cluster.ranks_per_host))
+        edges = edges_of_blocks(table.rows, cluster.world_size if scheme == ROW_WISE else cluster.ranks_per_host)
+        rows = edges[1]
+        served = float(setting.served(table, [(first, past - first) for first, past in zip(edges, edges[1:])]).max())
     elif scheme == TABLE_COLUMN_WISE:
         width = max(stop - start for start, stop in column_ranges(cols, cluster.ranks_per_host))
-    cost = setting.weighted(table, scheme, rows / table.rows, width)
+    cost = setting.weighted(table, scheme, rows / table.rows, width, served)
     lasting = rows * width * table.row_bytes // table.dim + workload.table_state_bytes(rows, width)
-    return Piece(index, cols, cost, Size(lasting, _passing_bytes(table, scheme, rows, width, setting)))
+    return Piece(index, cols, cost, Size(lasting, _passing_bytes(table, scheme, rows, width, setting, served)))
 
 
-def _passing_bytes(table: Table, scheme: str, rows: int, cols: int, setting: Setting) -> int:
+def _passing_bytes(table: Table, scheme: str, rows: int, cols: int, setting: Setting, served: float) -> int:
     """As `recsys_lab.plan.memory` has it, in FP32: rows handed to others and their gradients, replicas' gradients, ids that tiers keep."""
     if scheme == DATA_PARALLEL:
         return 4 * rows * cols if setting.cluster.world_size > 1 else 0
-    share = rows / table.rows if table.pooling == "none" else 1.0
+    share = served if table.pooling == "none" else 1.0
     ranks, more = setting.cluster.world_size, 0
     if scheme == FLEXSHARD:
         ranks, more = setting.cluster.ranks_per_host, 4 * rows * cols + KEPT_IDS * kept_id_bytes([table])

@@ -12,7 +12,7 @@ from recsys_lab.base.schema import check_fields
 from recsys_lab.errors import UserError
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.lower import check_kinds
-from recsys_lab.plan.memory import check_fits
+from recsys_lab.plan.memory import bytes_of_ranks, check_fits, missing_bytes
 from recsys_lab.schemes.row_blocks import ROW_WISE
 from recsys_lab.schemes.whole import TABLE_WISE
 from recsys_lab.sharders.base import PlanInputs, Sharder
@@ -51,8 +51,15 @@ class Neo4D(Sharder):
         return plan
 
     def best(self, inputs: PlanInputs) -> PricedPlan:
-        """The plan and its costs, whether it fits or not."""
-        setting = self._setting(inputs)
+        """The plan and its costs, whether it fits or not. Where hot rows matter, the better of what is planned with them and without."""
+        hot = self._setting(inputs)
+        plan, plain = (self._best(inputs, setting) for setting in (hot, replace(hot, hot_rows=False)))
+        fits = missing_bytes(bytes_of_ranks(plain.plan, inputs.workload), inputs.cluster)[0] <= 0
+        plain = replace(plain, costs=costs_of_ranks(plain.plan, hot), fits=fits)
+        best = plan if plan.plan == plain.plan else min((plan, plain), key=lambda one: (not one.fits, one.costs.worst_ms))
+        return replace(best, bound_ms=min(plain.bound_ms, plan.bound_ms, best.costs.worst_ms))  # blocks of rows are rounded up
+
+    def _best(self, inputs: PlanInputs, setting: Setting) -> PricedPlan:
         options = self._cuts(inputs, setting)
         bound, room = bound_of_plans(options, inputs.cluster.world_size), room_of_rank(inputs)
         even = sum(min(cut.total_ms for cut in cuts) for cuts in options) / inputs.cluster.world_size
@@ -102,8 +109,7 @@ class Neo4D(Sharder):
     def _setting(self, inputs: PlanInputs) -> Setting:
         """Raises UserError for options that cannot be."""
         check_fields(self, KEY)
-        weights = Weights(self.communication_weight, self.load_weight)
-        return Setting(inputs.access, inputs.cluster, inputs.precision, inputs.workload.batch_size, weights)
+        return Setting.of(inputs, Weights(self.communication_weight, self.load_weight))
 
     def _cuts(self, inputs: PlanInputs, setting: Setting) -> list[list[Cut]]:
         """The ways to cut each table. Raises UserError for a table that has none, and for sequences beside pooled tables."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from recsys_lab.base.store_names import AUTO, DISK_CACHED, DISK_HOST_CACHED, HOST, HOST_CACHED, LFU, NONE
-from recsys_lab.errors import PlanDoesNotFit
+from recsys_lab.errors import HotRankDoesNotFit, PlanDoesNotFit
 from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.memory import check_fits
 from recsys_lab.sharders.base import PlanInputs
@@ -62,9 +62,10 @@ class Stores:
     def plan(self, inputs: PlanInputs, plan_of: Plans, refused: PlanDoesNotFit) -> ShardingPlan:
         """What `plan_of` plans where ranks have more memory, with caches so that it fits all the same. `refused`: why it does not without.
 
-        Raises PlanDoesNotFit where no cache is small enough, or a share of cached rows was named.
+        Raises PlanDoesNotFit where no cache is small enough, a share of cached rows was named, or hot rows alone make a rank too small:
+        another plan spreads them, and caches only where a store is named.
         """
-        if self.cached_share is not None:
+        if self.cached_share is not None or (isinstance(refused, HotRankDoesNotFit) and self.store == AUTO):
             raise refused
         last = refused
         for kinds in self._kinds(inputs):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -27,6 +28,7 @@ from recsys_lab.schemes.whole import COLUMN_WISE, TABLE_WISE
 from recsys_lab.sharders.base import PlanInputs, Sharder
 from recsys_lab.sharders.options import KEY, forced_schemes
 from recsys_lab.sharders.torchrec.columns import AUTO, FACTOR, Types, exchangeable, factor, first_widths, idle_ranks, more_shards
+from recsys_lab.sharders.torchrec.hot_tables import cooler_types, cost_ms, fits
 from recsys_lab.sharders.torchrec.types import SCHEMES
 from recsys_lab.sharders.torchrec_row_wise import RowWise
 from recsys_lab.tables import Table
@@ -79,8 +81,19 @@ class TorchRec(Sharder):
         while tries and (narrower := more_shards(best, inputs.access, types)):
             types, widths, tries = types | dict.fromkeys(narrower, [COLUMN_WISE]), exchangeable(tables, widths | narrower), tries - 1
             best = min(best, _search(inputs, types, widths), key=idle_ranks)
+        best = self._cooler(best, inputs, types, forced)
         check_fits(best, inputs.workload, inputs.cluster)
         return best
+
+    def _cooler(self, plan: ShardingPlan, inputs: PlanInputs, types: Types, forced: Mapping[str, str]) -> ShardingPlan:
+        """`plan`, or what TorchRec finds where hot tables are not cut by rows, if that fits and its slowest ranks cost less."""
+        plans = [plan]
+        for cooler, hot in cooler_types(plan, inputs, types):
+            over_all = dict(forced) | {name: COLUMN_WISE for name in hot if name not in forced}
+            widths = exchangeable(inputs.tables, first_widths(inputs.tables, over_all, inputs.cluster, self.column_shard_width, None))
+            with suppress(PlanDoesNotFit):
+                plans.append(_search(inputs, cooler, widths))
+        return plan if len(plans) == 1 else min(plans, key=lambda one: (not fits(one, inputs), cost_ms(one, inputs)))
 
 
 @dataclass(frozen=True)

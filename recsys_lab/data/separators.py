@@ -48,14 +48,18 @@ def _refuse_header(comment: str, number: int, after: Sequence[str], path: Path) 
         raise UserError("a comment that may be the header", where=f"{path}:{number + 1}", given=shorten(comment), remedy=remedy)
 
 
-def refuse_json(line: str, path: Path, *columns: str) -> None:
-    """UserError where a file has JSON's objects, one a line. `columns`: examples of those that a CSV of it needs."""
-    if re.match(r"\s*(\{|\[\s*\{)", line):
-        named = ", ".join(repr(column) for column in (*columns, "..."))
-        write = f"polars.read_ndjson('FILE').select([{named}]).write_csv('NEW.csv')"
-        raise UserError(
-            "JSON, where fields are read", where=f"{path}:1", given=shorten(line), remedy=f"write it as CSV, in Python: {write}"
-        )
+def refuse_json(line: str, path: Path) -> None:
+    """UserError where the first line of a file begins JSON that is not an object a line."""
+    if not (begin := re.match(r"\s*(\[?\s*\{\s*(?:[\"']|$)|\[\s*$)", line)):
+        return
+    what, remedy = "JSON, but not an object a line", "write it so, in Python: polars.read_json('FILE').write_ndjson('NEW.jsonl')"
+    if begin[1].endswith("'"):
+        what, program = "objects of Python, whose single quotes are no JSON", "import ast, json, sys; "
+        program += "[print(json.dumps(ast.literal_eval(line))) for line in sys.stdin]"
+        remedy = f'convert them: python -c "{program}" < FILE > NEW.jsonl'
+    elif begin[1].startswith("{") and line.rstrip().endswith("}"):
+        remedy = "mend the line: text in double quotes, no comma before a bracket"
+    raise UserError(what, where=f"{path}:1", given=shorten(line), allowed="JSON lines, or fields", remedy=remedy)
 
 
 def said_before(lines: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ quotes leave a doubt, is read again by Python's `csv`. That pass names the bad l
 from __future__ import annotations
 
 import csv
+import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
+from recsys_lab.data import json_lines
 from recsys_lab.data.stored_text import BLOCK_BYTES, LONGEST_LINE_BYTES, NUL, blocks, no_text
 from recsys_lab.errors import UserError
 
@@ -54,11 +56,12 @@ class TextFormat:
 
     Args:
         names: of the columns.
-        separator: between fields. Of blanks any number separates. None: the line is one field.
+        separator: between fields. Of blanks any number separates. None: the line is one field, or an object of JSON.
         header: the first line that there must be.
         quoted: a field in quotes may hold separators and line ends.
         extra_empty: a row may have more fields than `names`, if they are empty.
         before: lines before the header or the first row, which are none.
+        keys: a line is an object of JSON, whose values under these keys are the fields. One that it lacks is empty.
         checks: what a good row holds.
     """
 
@@ -68,6 +71,7 @@ class TextFormat:
     quoted: bool = False
     extra_empty: bool = False
     before: int = 0
+    keys: tuple[str, ...] | None = None
     checks: tuple[Check, ...] = ()
 
     @property
@@ -99,7 +103,18 @@ class Reading:
     sha256: str | None = None  # of the bytes as stored, once all are read
 
     def done(self, sha256: str) -> None:
-        self.sha256 = sha256
+        """A file is read to its end. Of several files the digests are digested."""
+        self.sha256 = sha256 if self.sha256 is None else hashlib.sha256(f"{self.sha256} {sha256}".encode()).hexdigest()
+
+    def refuse(self, bad: dict[int, Complaint], path: Path, place: str, first: int, on_bad_line: str) -> None:
+        """UserError for the first of the `bad` lines, by their number from `first` on; or counts them. `place`: before the number."""
+        if not bad:
+            return
+        line, complaint = min(bad.items())
+        if on_bad_line == "fail":
+            raise complaint.at(f"{path}{place}{first + line}")
+        self.skipped += len(bad)
+        self.first_skipped = self.first_skipped or f"{path.name}{place}{first + line}: {complaint.what}"
 
     def notes(self) -> list[str]:
         """What the user should know."""
@@ -124,12 +139,7 @@ def read_text(
                 line_number += 1
         lines = block.count(b"\n")
         frame, bad = parse(block, text_format)
-        if bad:
-            line, complaint = min(bad.items())
-            if on_bad_line == "fail":
-                raise complaint.at(f"{path}:{line_number + line}")
-            reading.skipped += len(bad)
-            reading.first_skipped = reading.first_skipped or f"{path.name}:{line_number + line}: {complaint.what}"
+        reading.refuse(bad, path, ":", line_number, on_bad_line)
         line_number += lines
         if frame.height:
             yield frame
@@ -139,16 +149,26 @@ def parse(block: bytes, text_format: TextFormat) -> tuple[pl.DataFrame, dict[int
     """The good rows of whole lines, and what is wrong with the others, by their line from 0 on."""
     if b"\r" in block and not text_format.quoted:
         block = block.replace(b"\r\n", b"\n")
+    if text_format.keys is not None:
+        return _of_json(block, text_format, text_format.keys)
     block, separator = _one_character(block, text_format.separator)
     frame = None if no_text(block) else _by_polars(block, separator, text_format)
     if frame is not None:
-        return _checked(frame, None, text_format, {})
+        return checked(frame, None, text_format, {})
     block, lines, bad = _by_csv(block, separator, text_format)
     frame = _by_polars(block, separator, text_format, checked=True)
     if frame is not None and frame.height == len(lines):
-        return _checked(frame, lines, text_format, bad)
+        return checked(frame, lines, text_format, bad)
     remedy = "quote every field that has a quote in it, and double that"
     return pl.DataFrame(), bad or {0: Complaint("its quotes can be read in two ways", remedy=remedy)}
+
+
+def _of_json(block: bytes, text_format: TextFormat, keys: tuple[str, ...]) -> tuple[pl.DataFrame, dict[int, Complaint]]:
+    frame, lines, wrong = json_lines.rows_of(block, keys)
+    frame.columns = list(text_format.names)
+    remedy = "mend the line: text in double quotes, no comma at its end; or data.on_bad_line=skip"
+    bad = {number: Complaint("not a JSON object", shorten(line), remedy=remedy) for number, line in wrong.items()}
+    return checked(frame, lines, text_format, bad)
 
 
 def first_lines(path: Path, lines: int) -> list[str]:
@@ -282,10 +302,13 @@ def _quote_complaint(error: csv.Error | None, many_lines: bool, row: bytes) -> C
     return Complaint(what, given=shorten(row.decode()), remedy="put a field that has a quote in it in quotes, and double those within it")
 
 
-def _checked(
+def checked(
     frame: pl.DataFrame, lines: list[int] | None, text_format: TextFormat, bad: dict[int, Complaint]
 ) -> tuple[pl.DataFrame, dict[int, Complaint]]:
-    """The rows of `frame` that pass the checks. `lines`: of each row, None where a row is a line."""
+    """The rows of `frame` that pass the checks, and what is wrong with the others, beside what is `bad` already.
+
+    `lines`: of each row, None where a row is a line.
+    """
     wrong = [~check.good.fill_null(False) for check in text_format.checks]
     if not wrong or not frame.height or not frame.select(pl.any_horizontal(wrong).any()).item():
         return frame, bad

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from recsys_lab.data.interactions import open_interactions
 from recsys_lab.data.interactions.format import ITEM, OTHER, RATING, TIME, USER, Layout, events_of, sniff, text_format
+from recsys_lab.data.parts import source_of
 from recsys_lab.data.separators import fields_of
 from recsys_lab.data.text import parse
 from recsys_lab.errors import UserError
@@ -84,7 +85,7 @@ def test_columns_that_are_given_stand_for_a_header_that_names_too_few(tmp_path: 
 
 
 def test_a_first_user_of_the_name_of_a_column_is_no_header(tmp_path: Path) -> None:
-    assert sniff(write(tmp_path / "log.csv", ["score,thing", "ann,x", "bob,y"]), None, None).header is None
+    assert sniff(source_of(write(tmp_path / "log.csv", ["score,thing", "ann,x", "bob,y"])), None, None).header is None
 
 
 def test_ids_may_be_words_and_are_kept(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from recsys_lab.data.measure import measure_access
+from recsys_lab.data.parts import source_of
 from recsys_lab.data.sources import Splits
 from recsys_lab.data.table import open_table
 from recsys_lab.data.table.column_checks import ColumnChecks, notes
 from recsys_lab.data.table.files import first_rows
 from recsys_lab.data.table.header import table_format
-from recsys_lab.data.table.source import source_of
 from recsys_lab.data.text import Reading, read_text
 from recsys_lab.errors import UserError
 from tests.data.helpers import write

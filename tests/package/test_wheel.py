@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -33,8 +34,9 @@ SOURCES = (
 
 
 def done(*words: str | Path, folder: Path) -> str:
-    """What the command prints; it must end well."""
-    ended = subprocess.run([str(word) for word in words], cwd=folder, capture_output=True, text=True, check=False)
+    """What the command prints; it must end well. A path of the caller's would come before what is installed."""
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ended = subprocess.run([str(word) for word in words], cwd=folder, env=own, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-2000:]
     return ended.stdout
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,8 +30,11 @@ from recsys_lab.data.interactions.guess import (
     refuse_odd_times,
     said_header,
 )
+from recsys_lab.data.interactions.named import names_and_rows
 from recsys_lab.data.interactions.times import KINDS as TIMES
 from recsys_lab.data.interactions.times import NUMBERS, kind_of_times
+from recsys_lab.data.parquet import is_parquet
+from recsys_lab.data.parts import Part, Source
 from recsys_lab.data.separators import QUOTABLE, fields_of, lines_before, refuse_json, separator_of
 from recsys_lab.data.text import Check, TextFormat, first_lines
 from recsys_lab.errors import UserError
@@ -60,9 +63,9 @@ _NAMES_TIME = re.compile(r"date|time|(?:^|_)(?:ts|at|day|hour)(?:$|_)", re.IGNOR
 _TYPED = re.compile(r"[^:\s]+:(token|token_seq|float|float_seq)")
 _NUMBER = r"^-?[0-9]{1,18}([.,][0-9]{1,18})?$"
 _ID = r"^[^ \t\r]([^\r]*[^ \t\r])?$"
-_ROUNDED = r"^-?[0-9](\.[0-9]+)?[eE]\+[0-9]{2,3}$"  # an id above 2^53 that was stored as a float
+_ROUNDED = r"^-?[0-9](\.[0-9]+)?[eE]\+[0-9]{2,3}$|^-?[0-9]{16,}\.0*$"  # an id above 2^53 that was stored as a float
 _BLANKS = " \t"
-_LOOK_LINES = 1000
+LOOK_LINES = 1000
 _MOST = 0.9  # of the lines looked at are as they should be: the others may be bad ones
 
 
@@ -78,57 +81,106 @@ class Layout:
     times: str = NUMBERS  # how times are written: a key of `times.KINDS`
     quoted: bool = False  # a field may stand in quotes, as in `data=table`
     before: tuple[str, ...] = ()  # lines before the header or the first row
+    names: tuple[str, ...] | None = None  # of the columns of Parquet or JSON, in the order of `columns`
+    keys: int = 0  # how many of the last columns stand in the names of folders
 
     @property
     def has_times(self) -> bool:
         return TIME in self.columns
 
 
-def sniff(path: Path, kind: str | None, columns: Sequence[str] | None) -> Layout:
-    """The layout of `path` from its first lines; `kind` and `columns` where they were given. Raises UserError where it is not clear."""
+def sniff(source: Source, kind: str | None, columns: Sequence[str] | None) -> Layout:
+    """The layout of a log from its first lines; `kind` and `columns` where they were given. Raises UserError where it is not clear."""
     check_given(kind, columns)
-    stored = first_lines(path, _LOOK_LINES)
-    if not any(line.strip() for line in stored):
-        raise UserError("the file is empty", where=path, allowed="a line an interaction, or a line a user")
-    skipped, named = lines_before(stored, path)
+    part, stored = _first_with_lines(source)
+    path, skipped, separator = part.path, 0, None
+    if not is_parquet(path):
+        if not any(line.strip() for line in stored):
+            raise UserError("the file is empty", where=source.path, allowed="a line an interaction, or a line a user")
+        skipped, separator = lines_before(stored, path)
     lines = [line for line in stored[skipped:] if line.strip()]
-    refuse_json(lines[0], path, "user_id", "item_id", "timestamp")
-    separator = named or separator_of(lines, None if columns is None else len(columns))
-    layout = _told(lines, separator, kind, columns, path)
-    return replace(layout, before=tuple(stored[:skipped]), quoted=layout.kind == "log" and layout.separator in QUOTABLE)
+    if (named := names_and_rows(path, lines, LOOK_LINES)) is not None:
+        layout = _of_names(*named, part, kind, columns)
+    else:
+        refuse_json(lines[0], path)
+        separator = separator or separator_of(lines, None if columns is None else len(columns))
+        layout = _told(lines, separator, kind, columns, part)
+    quoted = layout.names is None and layout.kind == "log" and layout.separator in QUOTABLE
+    return replace(layout, before=tuple(stored[:skipped]), quoted=quoted)
 
 
-def _told(lines: list[str], separator: str, kind: str | None, columns: Sequence[str] | None, path: Path) -> Layout:
+def _first_with_lines(source: Source) -> tuple[Part, list[str]]:
+    """The first part with rows, and its first lines where it is text. Programs write parts without rows as well."""
+    for part in source.parts:
+        lines = [] if is_parquet(part.path) else first_lines(part.path, LOOK_LINES)
+        if is_parquet(part.path) or any(line.strip() for line in lines):
+            return part, lines
+    return source.parts[0], []
+
+
+def _of_names(names: list[str], rows: list[list[str]], part: Part, kind: str | None, columns: Sequence[str] | None) -> Layout:
+    """`sniff` of a part whose columns have names of their own."""
+    if kind == "sequences":
+        allowed = "log, or null: sequences are lines of text"
+        raise UserError("a part with named columns is a log", where="data.format", given=kind, allowed=allowed)
+    first, rows = _with_path(names, rows, part)
+    if columns is not None and len(columns) not in (len(names), len(first)):
+        allowed = f"{len(first)} columns: {', '.join(first)}"
+        raise UserError("not a name a column", where="data.columns", given=f"{len(columns)} names", allowed=allowed)
+    if columns is not None:
+        layout = Layout("log", "", None, (*columns, *[OTHER] * (len(first) - len(columns))))
+    elif _is_header(first):
+        layout = _named(first, rows, "", None, part.path)
+    else:
+        raise _unknown_names(first, rows, part.path)
+    return replace(_with_times(layout, rows, part.path), names=tuple(names), keys=len(part.keys))
+
+
+def _with_path(first: list[str], rows: list[list[str]], part: Part) -> tuple[list[str], list[list[str]]]:
+    """Names and rows with the columns that the path of a part has."""
+    values = [value for _, value in part.keys]
+    return [*first, *(key for key, _ in part.keys)], [[*row, *values] for row in rows] if values else rows
+
+
+def _told(lines: list[str], separator: str, kind: str | None, columns: Sequence[str] | None, part: Part) -> Layout:
     """`sniff` of lines that are rows, but for a header."""
+    path, keys = part.path, len(part.keys)
     split = [fields_of(line, separator, kind != "sequences") for line in lines]
     first, rows = split[0], [row for row in split[1:] if len(row) == len(split[0])]
+    names, whole = _with_path(first, rows, part)
     if kind == "sequences":
         return Layout("sequences", separator, None, ())
     if columns is not None:
-        has_header = _is_header(first) or len(first) == len(columns) and looks_like_header(first, rows)
-        guessed = said_header(first) if has_header and not _is_header(first) else ""
-        return _with_times(
-            Layout("log", separator, lines[0] if has_header else None, tuple(columns), guessed), rows if has_header else split, path
-        )
-    if _is_header(first):
-        return _with_times(_named(first, rows, separator, lines[0], path), rows, path)
+        fields = len(columns) - keys if len(columns) == len(names) else len(columns)
+        has_header = _is_header(names) or len(first) == fields and looks_like_header(first, rows)
+        guessed = said_header(first) if has_header and not _is_header(names) else ""
+        every = (*columns, *[OTHER] * (fields + keys - len(columns)))
+        layout = Layout("log", separator, lines[0] if has_header else None, every, guessed, keys=keys)
+        return _with_times(layout, whole if has_header else _with_path(first, split, part)[1], path)
+    if _is_header(names):
+        return replace(_with_times(_named(names, whole, separator, lines[0], path), whole, path), keys=keys)
     usual, seen = Counter(len(fields) for fields in split).most_common(1)[0]
     is_log = usual in (2, 3, 4) and seen >= _MOST * len(lines)
     if seen >= _MOST * len(lines) and rows and looks_like_header(first, rows):
-        raise UserError(
-            "the first line looks like a header, whose names are not known",
-            where=f"{path}:1",
-            given=", ".join(first),
-            allowed="a user and an item column, such as user_id, item_id and timestamp",
-            remedy=f"say what each field is: '{pasted(proposed(rows))}'",
-        )
+        raise _unknown_names(names, whole, path)
     if kind is None and not is_log:
         refuse_log_as_sequences(split, seen >= _MOST * len(lines), path)
         return Layout("sequences", separator, None, ())
     rows = [fields for fields in split if len(fields) == usual]
     columns = bare_columns(rows, path)
     guessed = f"fields without names are taken for {', '.join(columns)} ({ELSE})"
-    return _with_times(Layout("log", separator, None, columns, guessed), rows, path)
+    layout = _with_times(Layout("log", separator, None, columns, guessed), rows, path)
+    return replace(layout, columns=(*columns, *[OTHER] * keys), keys=keys)
+
+
+def _unknown_names(names: Sequence[str], rows: Sequence[Sequence[str]], path: Path) -> UserError:
+    return UserError(
+        "the first line looks like a header, whose names are not known",
+        where=f"{path}:1",
+        given=", ".join(names),
+        allowed="a user and an item column, such as user_id, item_id and timestamp",
+        remedy=f"say what each field is: '{pasted(proposed(rows))}'",
+    )
 
 
 def _with_times(layout: Layout, rows: Sequence[Sequence[str]], path: Path) -> Layout:
@@ -169,7 +221,7 @@ def _is_header(first: list[str]) -> bool:
     return all(_TYPED.fullmatch(field) for field in first) or not set().union(*_NAMES[USER], *_NAMES[ITEM]).isdisjoint(_names_in(first))
 
 
-def _named(first: list[str], rows: list[list[str]], separator: str, header: str, path: Path) -> Layout:
+def _named(first: list[str], rows: list[list[str]], separator: str, header: str | None, path: Path) -> Layout:
     """A log by its header's names. UserError where these do not name one user and one item column, or name what the values are not."""
     names, shown = _names_in(first), [field.strip(_BLANKS + "\"'") for field in first]
     columns = [OTHER] * len(names)
@@ -212,9 +264,20 @@ def text_format(layout: Layout) -> TextFormat:
             Check("line", ids.list.eval(pl.element().str.contains(_ID)).list.all(), "an id is empty, or has blanks around it", shown),
         )
         return TextFormat(("line",), None, before=len(layout.before), checks=fields)
-    names = _column_names(layout)
+    names = column_names(layout)[: len(layout.columns) - layout.keys]
+    checks = checks_of(layout, names)
+    if layout.names is not None:
+        stored = {name: key for name, column, key in zip(names, layout.columns, layout.names) if column != OTHER}
+        return TextFormat(tuple(stored), None, before=len(layout.before), keys=tuple(stored.values()), checks=checks)
+    return TextFormat(names, layout.separator, header=layout.header, quoted=layout.quoted, before=len(layout.before), checks=checks)
+
+
+def checks_of(layout: Layout, names: Collection[str]) -> tuple[Check, ...]:
+    """What the columns `names` of a log hold."""
     checks = []
-    for name, column in zip(names, layout.columns):
+    for name, column in zip(column_names(layout), layout.columns):
+        if name not in names:
+            continue
         if column in (USER, ITEM):
             what, allowed = f"no {column}, or blanks around it", "an id of letters or digits"
             checks.append(Check(name, pl.col(name).str.contains(_ID), what, allowed))
@@ -226,7 +289,7 @@ def text_format(layout: Layout) -> TextFormat:
         elif column == RATING:
             allowed = "digits, with a point or without"
             checks.append(Check(name, pl.col(name).str.contains(_NUMBER), "the rating is not a number", allowed))
-    return TextFormat(names, layout.separator, header=layout.header, quoted=layout.quoted, before=len(layout.before), checks=tuple(checks))
+    return tuple(checks)
 
 
 def events_of(frame: pl.DataFrame, layout: Layout) -> pl.DataFrame:
@@ -240,7 +303,7 @@ def events_of(frame: pl.DataFrame, layout: Layout) -> pl.DataFrame:
     return events
 
 
-def _column_names(layout: Layout) -> tuple[str, ...]:
+def column_names(layout: Layout) -> tuple[str, ...]:
     """Of a log, each once: there may be several other columns."""
     return tuple(f"{column} {number}" if column == OTHER else column for number, column in enumerate(layout.columns))
 

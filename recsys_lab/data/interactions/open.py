@@ -21,6 +21,7 @@ from recsys_lab.base.ranges import Length, OneOf, Seed
 from recsys_lab.data.cache import cache_folder, digest, prepared
 from recsys_lab.data.columns import read_row_counts, write_row_counts
 from recsys_lab.data.dataset import OpenDataSet
+from recsys_lab.data.interactions.files import log_in
 from recsys_lab.data.interactions.format import sniff
 from recsys_lab.data.interactions.held_out import HeldOut
 from recsys_lab.data.interactions.histories import FEWEST_TO_HOLD_OUT, TIME_ROWS, Histories
@@ -44,7 +45,6 @@ Negatives = Annotated[int, Strict(), Interval(ge=1, le=2**16)]
 #: Of next_item, where the config leaves them open: for each place of a history, or for a history.
 NEGATIVES = {BINARY: 1, SAMPLED_SOFTMAX: 128}
 Passes = Annotated[int, Strict(), Interval(ge=1, le=10**6)]
-SUFFIXES = (".inter", ".txt", ".csv", ".tsv", ".dat", ".data", ".rating")
 #: Of a history, so many items at least and at most are read where the config does not say how many, and all of so many users.
 SHORTEST, LONGEST, SHARE_OF_USERS = 20, 200, 0.95
 #: Which of a user's items is held out, counted from the end.
@@ -80,13 +80,13 @@ def open_interactions(
     """
     if objective == "next_item" and pooling != "none":
         raise UserError("the next item is predicted from a sequence", where="data.pooling", given=pooling, allowed="none")
-    path = only_file(check_root(root), file, SUFFIXES, "data.file")
-    layout = sniff(path, format, columns)
+    source = log_in(check_root(root), file)
+    layout = sniff(source, format, columns)
     if (time or event_times) and not layout.has_times:
         key = "data.time" if time else "model.time_bias"
         raise UserError("there are no times", where=key, given="true", allowed="false", remedy="or name their column: data.columns")
     side = only_file(check_root(root), category, (), "data.category") if category else None
-    folder, meta = prepared_histories(path, layout, on_bad_line, side, cache_folder(cache))
+    folder, meta = prepared_histories(source, layout, on_bad_line, side, cache_folder(cache))
     histories, notes = Histories.load(folder, meta), list(meta["notes"])
     if max_length is None:
         max_length = _max_length(histories)

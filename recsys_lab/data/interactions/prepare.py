@@ -9,15 +9,17 @@ import polars as pl
 
 from recsys_lab.data import hashing
 from recsys_lab.data.cache import digest, prepared
-from recsys_lab.data.interactions.format import Layout, events_of, text_format
+from recsys_lab.data.interactions.files import rows_of
+from recsys_lab.data.interactions.format import Layout, events_of
 from recsys_lab.data.interactions.guess import ITEM, OTHER, TIME, pasted, without
 from recsys_lab.data.interactions.histories import FEWEST_TO_HOLD_OUT, Histories, histories_of
 from recsys_lab.data.interactions.side import by_number, categories_of
 from recsys_lab.data.interactions.times import KINDS as TIMES
 from recsys_lab.data.interactions.times import NUMBERS, has_several_units, without_instant
+from recsys_lab.data.parts import Source
 from recsys_lab.data.separators import said_before
 from recsys_lab.data.sources import source_identity
-from recsys_lab.data.text import Reading, read_text
+from recsys_lab.data.text import Reading
 from recsys_lab.errors import UserError
 
 #: Of the files with histories: those of another one are not read.
@@ -29,18 +31,20 @@ _MOST_UNSORTED = 0.8  # of ties, the share with the greater item later, or with 
 _FEWEST_TO_JUDGE_ITEMS = 7
 
 
-def prepared_histories(path: Path, layout: Layout, on_bad_line: str, category: Path | None, cache: Path) -> tuple[Path, dict]:
-    """The folder of the histories in `path`, and its meta data. Raises UserError for a bad file."""
+def prepared_histories(source: Source, layout: Layout, on_bad_line: str, category: Path | None, cache: Path) -> tuple[Path, dict]:
+    """The folder of the histories in a log, and its meta data. Raises UserError for a bad file."""
     options = {
         "kind": "interactions",
-        "layout": vars(layout) | {"columns": list(layout.columns), "before": list(layout.before)},
+        "layout": _stored(layout),
         "on_bad_line": on_bad_line,
     }
-    sources = [source_identity(path), *([source_identity(category)] if category else [])]
+    path, keys = source.path, [list(part.keys) for part in source.parts] if layout.keys else []
+    options |= {"keys": keys} if keys else {}
+    sources = [*(source_identity(part.path) for part in source.parts), *([source_identity(category)] if category else [])]
 
     def prepare(folder: Path) -> dict:
         reading = Reading()
-        blocks = [events_of(frame, layout) for frame in read_text(path, text_format(layout), on_bad_line, reading)]
+        blocks = [events_of(frame, layout) for frame in rows_of(source, layout, on_bad_line, reading) if frame.height]
         if not blocks:
             raise UserError("no interactions", where=path, given="no line that can be read", allowed="one line or more")
         events = pl.concat(blocks, how="vertical_relaxed")
@@ -49,7 +53,7 @@ def prepared_histories(path: Path, layout: Layout, on_bad_line: str, category: P
         meta = histories.save(folder)
         categories = None if histories.categories is None else digest(histories.categories.tolist())
         return meta | {
-            "notes": [*_notes(histories, layout, ties), *_missing_times(events), *reading.notes()],
+            "notes": [*_notes(histories, layout, ties), *source.notes("log"), *_missing_times(events), *reading.notes()],
             "sources": sources,
             "sha256": reading.sha256,
             "options": options,
@@ -57,6 +61,12 @@ def prepared_histories(path: Path, layout: Layout, on_bad_line: str, category: P
         }
 
     return prepared(cache, "interactions", [sources, options, LAYOUT], prepare)
+
+
+def _stored(layout: Layout) -> dict:
+    """What tells one layout from another. Of text in one file, as it always was."""
+    plain = {"names", "keys"} if layout.names is None and not layout.keys else set()
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(layout).items() if name not in plain}
 
 
 def _histories(frame: pl.DataFrame, layout: Layout, path: Path, category: Path | None) -> tuple[Histories, list[str], int]:

@@ -26,6 +26,7 @@ _LISTS = {
     ";": r"^[^;]+(?:;[^;]+)+$",
 }
 _LISTS_OR_WORDS = {",": r"^[^,]+(?:,[^,]+)+$", " ": r"^[^ ]+(?: +[^ ]+)+$"}
+_OBJECT = r'^\{".*\}$'
 #: From this share of its cells on, a column is one of lists.
 _LEAST_LISTS = 0.2
 #: Seconds or milliseconds since 1970, of the years 1995 to 2036. Ids can look so too: the column's name must speak of time.
@@ -47,6 +48,7 @@ _REPORTS = {
     "leaks": ("gives the label away", "give the label away", True),
     "ids": ("has a value a row", "have a value a row", True),
     "nearly_ids": ("has nearly a value a row", "have nearly a value a row", True),
+    "objects": ("has objects of JSON, each counts as one value", "have objects of JSON, each counts as one value", True),
     "constant": ("is constant", "are constant", True),
     "unknown": (
         "has hardly a value in validation or test that train has, check that they are written alike",
@@ -133,6 +135,8 @@ def _kind(cells: pl.Series, labels: np.ndarray, number: bool, dates: str) -> str
         return "dates"
     if len(values) >= _LEAST_DATES and (written := _written(values)) is not None:
         return written
+    if len(values) and values.str.contains(_OBJECT).all():
+        return "objects"
     if _is_mixed(values):
         return "mixed"
     if list_separator(known) is not None:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from recsys_lab.data.parts import Source
 from recsys_lab.data.protocol import Values
 from recsys_lab.data.table import encode, files
 from recsys_lab.data.table.prepare import SPLITS, order_of
-from recsys_lab.data.table.source import Source
 from recsys_lab.errors import UserError
 
 MISSING = "(missing)"

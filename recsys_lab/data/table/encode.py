@@ -34,8 +34,6 @@ WRITTEN_OUT = (
     rf"^\s*(?:(?:{SIGNS}|{_CODES})\s*[-−]?[\d.,]*\d|[-−]?[\d.,]*\d\s*(?:{SIGNS}|{_CODES})|[-−]{SIGNS}[\d.,]*\d|−[\d.,]*\d"
     rf"|[-−]?\d{{1,3}}(?:\.\d{{3}})+,\d*|[-−]?\d{{1,3}}(?:,\d{{3}})+\.\d*|[-−]?\d{{1,3}}(?:[{_BLANKS}]\d{{3}})+(?:[.,]\d*)?)\s*$"
 )
-#: Between the values of a Parquet list, once it is text.
-LIST_SEPARATOR = "\x1f"
 #: Says of a column of lists that its cells are JSON.
 JSON = "json"
 POOLINGS = ("sum", "mean")

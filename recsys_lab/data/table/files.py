@@ -10,15 +10,15 @@ import polars as pl
 from polars import selectors
 
 from recsys_lab.base.files import pasted_list, path_of, what_is
+from recsys_lab.data import parquet
+from recsys_lab.data.parquet import is_list, is_parquet
+from recsys_lab.data.parts import SUFFIXES, Part, Source, has_parts, is_table, source_of
 from recsys_lab.data.sources import Splits, find_file, missing_file, named_file, names_there, only_file
 from recsys_lab.data.table import header
-from recsys_lab.data.table.encode import LIST_SEPARATOR
-from recsys_lab.data.table.source import SUFFIXES, Part, Source, has_parts, is_table, source_of
 from recsys_lab.data.text import Reading, read_text
 from recsys_lab.errors import UserError, did_you_mean
 
 _NAMES = {"train": ["train"], "validation": ["valid", "validation"], "test": ["test"]}
-_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 
 
 def split_files(root: Path, splits: Splits, file: str | None, names: Sequence[str] | None = None) -> dict[str, Source]:
@@ -97,10 +97,6 @@ def _only(root: Path, names: Sequence[str] | None) -> Source:
     return whole
 
 
-def _is_parquet(path: Path) -> bool:
-    return path.name.lower().endswith(".parquet")
-
-
 def columns_of(source: Source) -> list[str]:
     """The names of the columns of a table. UserError where it is none, its columns have no names, or a part has others than the first."""
     of_parts = [_columns_of(part.path, source.names) for part in source.parts]
@@ -114,12 +110,9 @@ def columns_of(source: Source) -> list[str]:
 
 
 def _columns_of(path: Path, names: tuple[str, ...] | None) -> list[str]:
-    if not _is_parquet(path):
+    if not is_parquet(path):
         return list(header.table_format(path, names).names)
-    try:
-        stored = pl.scan_parquet(path.resolve(), glob=False).collect_schema().names()
-    except _ERRORS as error:
-        raise _no_parquet(path, error) from None
+    stored = list(parquet.types_of(path))
     if names is not None:
         raise UserError("columns of Parquet have names", where=path, given="data.columns", remedy="take it out")
     return list(header.checked_names(stored, path))
@@ -128,42 +121,39 @@ def _columns_of(path: Path, names: tuple[str, ...] | None) -> list[str]:
 def first_rows(source: Source, rows: int) -> pl.DataFrame:
     """At most the first `rows` of a table's first file. UserError where they cannot be read."""
     part = source.parts[0]
-    if not _is_parquet(part.path):
-        frame = header.first_rows(part.path, rows, source.names)
+    if is_parquet(part.path):
+        frame = parquet.collected(part.path, parquet.scanned(part.path).head(rows))
     else:
-        try:
-            frame = pl.scan_parquet(part.path.resolve(), glob=False).head(rows).collect()
-        except _ERRORS as error:
-            raise _no_parquet(part.path, error) from None
+        frame = header.first_rows(part.path, rows, source.names)
     return frame.with_columns(pl.lit(value).alias(key) for key, value in part.keys if key not in frame.columns)
 
 
 def said_before(source: Source) -> list[str]:
     """A note, or none, of lines before the header of a table's first file."""
     path = source.parts[0].path
-    return [] if _is_parquet(path) else header.said_before_rows(path)
+    return [] if is_parquet(path) else header.said_before_rows(path)
 
 
 def as_parquet(source: Source, columns: Sequence[str], folder: Path) -> list[tuple[Path, list[Path]]]:
     """The rows of `source`, every column of `columns` as text, in Parquet files of `folder`: of each part, its own and those made of it.
 
-    Cells of a column of lists are joined by LIST_SEPARATOR. UserError, with its line, for a bad row.
+    Cells of a column of lists are joined by a sign of their own. UserError, with its line, for a bad row.
     """
     return [(part.path, _part_as_parquet(part, source.names, columns, folder, f"{number}")) for number, part in enumerate(source.parts)]
 
 
 def _part_as_parquet(part: Part, names: tuple[str, ...] | None, columns: Sequence[str], folder: Path, stem: str) -> list[Path]:
-    if _is_parquet(part.path):
+    if is_parquet(part.path):
         made = folder / f"{stem}.parquet"
         try:
-            table = pl.scan_parquet(part.path.resolve(), glob=False)
+            table = parquet.scanned(part.path)
             table.with_columns(_of_path(part, table.collect_schema().names())).select(
-                _text(name, kind) for name, kind in _chosen(table, part, columns)
+                parquet.as_text(name, kind) for name, kind in _chosen(table, part, columns)
             ).sink_parquet(made)
-        except _ERRORS as error:
+        except parquet.ERRORS as error:
             if isinstance(error, OSError) and error.filename == str(made):
                 raise
-            raise _no_parquet(part.path, error) from None
+            raise parquet.no_parquet(part.path, error) from None
         return [made]
     parts: list[Path] = []
     for frame in read_text(part.path, header.table_format(part.path, names), "fail", Reading()):
@@ -181,14 +171,6 @@ def _of_path(part: Part, columns: Sequence[str]) -> list[pl.Expr]:
 def _chosen(table: pl.LazyFrame, part: Part, columns: Sequence[str]) -> list[tuple[str, pl.DataType]]:
     kinds = dict.fromkeys((key for key, _ in part.keys), pl.String()) | dict(table.collect_schema())
     return [(name, kinds[name]) for name in columns]
-
-
-def _text(name: str, kind: pl.DataType) -> pl.Expr:
-    column = selectors.by_name(name).as_expr()
-    if isinstance(kind, pl.List | pl.Array):
-        values = column.arr.to_list() if isinstance(kind, pl.Array) else column
-        return values.list.eval(pl.element().cast(pl.String)).list.join(LIST_SEPARATOR, ignore_nulls=True)
-    return column.cast(pl.String)
 
 
 def column_of(source: Source, column: str) -> pl.Series:
@@ -216,7 +198,7 @@ def check_types(
     are `dropped` already.
     """
     for part in source.parts:
-        if _is_parquet(part.path):
+        if is_parquet(part.path):
             _check_types(part, wanted, named, dropped, lists)
         elif lists:
             raise UserError("a column has lists in Parquet alone", where=part.path, given=", ".join(lists), remedy="write Parquet here too")
@@ -224,27 +206,25 @@ def check_types(
 
 def list_columns(source: Source) -> set[str]:
     """The columns of a Parquet file whose cells are lists."""
-    if not _is_parquet(source.parts[0].path):
+    if not is_parquet(source.parts[0].path):
         return set()
-    schema = pl.scan_parquet(source.parts[0].path.resolve(), glob=False).collect_schema()
-    return {name for name, kind in schema.items() if isinstance(kind, pl.List | pl.Array)}
+    return {name for name, kind in parquet.types_of(source.parts[0].path).items() if is_list(kind)}
 
 
 def _check_types(
     part: Part, wanted: Sequence[tuple[str, str]], named: Collection[str], dropped: Sequence[str], lists: Collection[str]
 ) -> None:
-    table = pl.scan_parquet(part.path.resolve(), glob=False)
+    table = parquet.scanned(part.path)
     odd = {}
     for key, column in wanted:
         if column in dict(part.keys):
             continue
         one = table.select(selectors.by_name(column))
         (kind,) = one.collect_schema().dtypes()
-        is_list = isinstance(kind, pl.List | pl.Array)
-        if column in lists and not is_list:
+        if column in lists and not is_list(kind):
             raise UserError("a column of lists in other tables", where=part.path, given=f"{column}: {kind}", remedy="write lists here too")
         inner = kind.inner if isinstance(kind, pl.List | pl.Array) and column in lists else kind
-        if inner.is_nested() or inner == pl.Duration or (inner == pl.Binary and not (inner is kind and _has_words(one))):
+        if inner == pl.Binary and inner is not kind or parquet.has_no_words(inner, one):
             if column in named:
                 raise _no_words(part.path, f"{column}: {kind}", f"take it out of {key}, or name another column there")
             odd[column] = f"{column}: {kind}"
@@ -252,22 +232,5 @@ def _check_types(
         raise _no_words(part.path, ", ".join(odd.values()), f"leave out what is none: {pasted_list('data.drop', [*dropped, *odd])}")
 
 
-def _has_words(table: pl.LazyFrame) -> bool:
-    """Whether the bytes of a column are UTF-8, as some programs store words."""
-    try:
-        table.select(selectors.all().cast(pl.String)).collect()
-    except pl.exceptions.PolarsError:
-        return False
-    return True
-
-
 def _no_words(path: Path, given: str, remedy: str) -> UserError:
-    return UserError("columns of numbers, of words in UTF-8, or of dates are read", where=path, given=given, remedy=remedy)
-
-
-def _no_parquet(path: Path, error: BaseException) -> UserError:
-    return UserError(f"not a Parquet file that can be read ({_first_line(error)})", where=path, remedy="write it again")
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
+    return UserError(parquet.WORDS, where=path, given=given, remedy=remedy)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
+from recsys_lab.data import json_lines
 from recsys_lab.data.separators import QUOTABLE, fields_of, lines_before, refuse_json, said_before, separator_of
 from recsys_lab.data.text import Reading, TextFormat, first_lines, read_text, shorten
 from recsys_lab.errors import UserError
@@ -30,8 +31,14 @@ def table_format(path: Path, names: Sequence[str] | None = None) -> TextFormat:
         raise UserError("the file is empty", where=path, allowed="a header and a row or more")
     skipped, named = lines_before(stored, path)
     lines = [line for line in stored[skipped:] if line.strip()] or [""]
-    refuse_json(lines[0], path, "label")
-    separator, at = named or separator_of(lines, None if names is None else len(names)), f"{path}:{skipped + 1}"
+    at = f"{path}:{skipped + 1}"
+    if (keys := json_lines.names_in(lines)) is not None:
+        if names is not None:
+            raise UserError("the objects of JSON have names", where=path, given="data.columns", remedy="take it out")
+        columns = checked_names(keys, at)
+        return TextFormat(columns, None, before=skipped, keys=columns)
+    refuse_json(lines[0], path)
+    separator = named or separator_of(lines, None if names is None else len(names))
     separator = separator if separator != " " or " " in lines[0].strip() else ","
     fields, quoted = _fields(lines[0], separator, at), separator in QUOTABLE
     if names is None:

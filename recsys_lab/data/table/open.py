@@ -15,16 +15,17 @@ from recsys_lab.base.ranges import Count, OneOf, ShareBelowOne
 from recsys_lab.data.cache import HashedRows, cache_folder, digest
 from recsys_lab.data.columns import ColumnSplit, read_row_counts
 from recsys_lab.data.dataset import OpenDataSet, PartOfSplit
+from recsys_lab.data.parquet import LIST_SEPARATOR
+from recsys_lab.data.parts import Source
 from recsys_lab.data.protocol import Feature, Split
 from recsys_lab.data.sources import Splits, as_splits, check_root
 from recsys_lab.data.table import files
 from recsys_lab.data.table.column_checks import notes
 from recsys_lab.data.table.columns import TableColumns
-from recsys_lab.data.table.encode import DECIMALS, LIST_SEPARATOR, POOLINGS, SCALES
+from recsys_lab.data.table.encode import DECIMALS, POOLINGS, SCALES
 from recsys_lab.data.table.guess import Columns, checked, guessed
 from recsys_lab.data.table.known import Known, Wanted, keep, kept
 from recsys_lab.data.table.prepare import SPLITS, feature_names, prepared_table
-from recsys_lab.data.table.source import Source
 from recsys_lab.errors import UserError, did_you_mean
 from recsys_lab.tables import AccessStatistics
 
@@ -244,9 +245,7 @@ def _notes(
     if unlabelled is not None:
         train = f"train: {sources['train'].name} (else: data.splits.train=FILE)"
         notes.append(f"{unlabelled}: it is for predictions and passed over ({TO_PREDICT}); {train}")
-    if len(sources["train"].parts) > 1:
-        parts = [part.path.relative_to(sources["train"].path) for part in sources["train"].parts]
-        notes.append(f"{len(parts)} files are one table: {parts[0]} to {parts[-1]} (else: data.file=FILE)")
+    notes += sources["train"].notes("table")
     if set(sources) - ({"test"} if unlabelled else set()) == {"train"} and not table.split_column:
         held_out = f"{table.validation_share:.0%} validation, {table.test_share:.0%} test, {table.held_out} rows"
         notes.append(f"held out of {sources['train'].name}: {held_out}")

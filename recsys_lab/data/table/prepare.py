@@ -24,11 +24,12 @@ from recsys_lab.base.progress import Progress
 from recsys_lab.data import hashing
 from recsys_lab.data.cache import digest, prepared
 from recsys_lab.data.columns import mapped, write_bag, write_row_counts
+from recsys_lab.data.parquet import LIST_SEPARATOR
+from recsys_lab.data.parts import Source
 from recsys_lab.data.sources import source_identity
 from recsys_lab.data.table import encode, files
 from recsys_lab.data.table.column_checks import ColumnChecks
 from recsys_lab.data.table.known import COUNTS_FILE, VALUES_FILE, Known, Wanted
-from recsys_lab.data.table.source import Source
 from recsys_lab.errors import UserError
 from recsys_lab.tables import AccessStatistics, measured_access
 
@@ -73,7 +74,7 @@ def prepared_table(
         text = folder / "text"
         parts = {}
         for split, source in sources.items():
-            of_parquet = [name for name, separator in wanted.lists if separator == encode.LIST_SEPARATOR]
+            of_parquet = [name for name, separator in wanted.lists if separator == LIST_SEPARATOR]
             files.check_types(source, _keys(wanted), named, dropped, of_parquet)
             (text / split).mkdir(parents=True)
             parts[split] = files.as_parquet(source, columns, text / split)

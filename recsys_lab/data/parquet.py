@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 from polars import selectors
+from polars.datatypes import DataTypeClass
 
 from recsys_lab.errors import UserError
 
@@ -48,11 +49,11 @@ def as_text(name: str, kind: pl.DataType) -> pl.Expr:
     return column.cast(pl.String)
 
 
-def is_list(kind: pl.DataType | type[pl.DataType]) -> bool:
+def is_list(kind: pl.DataType | DataTypeClass) -> bool:
     return isinstance(kind, pl.List | pl.Array)
 
 
-def has_no_words(kind: pl.DataType | type[pl.DataType], one: pl.LazyFrame) -> bool:
+def has_no_words(kind: pl.DataType | DataTypeClass, one: pl.LazyFrame) -> bool:
     """Whether a column, alone in `one`, is no number, word or date. Bytes are words where they are UTF-8, as some programs store them."""
     if kind != pl.Binary:
         return kind.is_nested() or kind == pl.Duration

@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from recsys_lab.data.interactions import open_interactions
 from tests.data.helpers import interactions_options
@@ -186,11 +189,49 @@ def log_file(random: np.random.Generator, root: Path) -> Draw:
     if stray:
         written.insert(int(random.integers(len(before) + 1, len(written))), {"#": "# 5 6", "%": "% a, b", "blank": ""}[stray])
         may_refuse.append("a stray line")
-    text = end.join(written) + ("" if random.random() < 0.2 else end)
-    put(root / f"log{suffix}", text.encode(encoding))
+    plain = not before and not stray and encoding in ("utf-8", "utf-8-sig")
+    stored = str(random.choice(["text"] * 5 + ["parts"] * plain + ["parquet", "json"] * (header != "bare")))
+    if stored in ("parquet", "json"):
+        titles = titles or [f"feld{number}" for number, _ in enumerate(columns)]
+        put_named(random, root, stored, titles, columns)
+        of_text = (
+            "utf-16",
+            "latin-1",
+            "preamble",
+            "a separator at the end",
+            "a stray line",
+            "separators in fields",
+            "blanks within fields",
+        )
+        may_refuse = [why for why in may_refuse if not why.startswith(of_text)]
+    elif stored == "parts":
+        head = written[: len(written) - n]
+        ends = [0, *sorted(random.integers(0, n + 1, int(random.integers(1, 4))).tolist()), n]
+        for number, (first, last) in enumerate(zip(ends, ends[1:])):
+            own = [*head, *written[len(head) + first : len(head) + last]] if last > first or random.random() < 0.5 else []
+            put(root / f"part-{number:05d}{suffix}", "".join(f"{one}{end}" for one in own).encode(encoding))
+    else:
+        text = end.join(written) + ("" if random.random() < 0.2 else end)
+        put(root / f"log{suffix}", text.encode(encoding))
     told = {"separator": separator, "header": header, "columns": list(columns), "time": form, "quotes": quotes, "order": order, "end": end}
     told |= {"users": user_kind, "items": item_kind, "encoding": encoding, "preamble": preamble, "suffix": suffix, "titles": titles}
+    told |= {"stored": stored}
     return Draw(root, groups(histories, items), options, may_refuse, told | {"may refuse": may_refuse})
+
+
+def put_named(random: np.random.Generator, root: Path, stored: str, titles: list[str], columns: dict[str, list[str]]) -> None:
+    """The columns as Parquet or JSON lines, ids and times as numbers where these are whole and lose nothing."""
+    typed = [random.random() < 0.5 and all(re.fullmatch("0|[1-9][0-9]{0,17}", cell) for cell in own) for own in columns.values()]
+    if stored == "json":
+        rows = [[cell if is_number else json.dumps(cell) for cell, is_number in zip(row, typed)] for row in zip(*columns.values())]
+        objects = [", ".join(f"{json.dumps(name)}: {cell}" for name, cell in zip(titles, row)) for row in rows]
+        put(root / str(random.choice(["log.jsonl", "log.ndjson.gz", "log.json"])), "".join(f"{{{one}}}\n" for one in objects).encode())
+        return
+    frame = pl.DataFrame(
+        [pl.Series(name, own).cast(pl.Int64 if number else pl.String) for name, own, number in zip(titles, columns.values(), typed)]
+    )
+    root.mkdir(exist_ok=True)
+    frame.write_parquet(root / "log.parquet")
 
 
 def sequences_file(random: np.random.Generator, root: Path) -> Draw:

@@ -48,7 +48,7 @@ def test_parquet_is_read_as_text_is(tmp_path: Path, name: str) -> None:
 def test_columns_of_other_names_are_told_by_one_key(tmp_path: Path) -> None:
     LOG.rename({"user_id": "who", "item_id": "what", "timestamp": "begun"}).write_parquet(tmp_path / "log.parquet")
     message = refused(opened, tmp_path)
-    assert "whose names are not known" in message and "data.columns=[user,item,time]" in message
+    assert "the names of the columns are not known" in message and "data.columns=[user,item,time]" in message
     assert histories(opened(tmp_path, columns=["user", "item", "time"])) == ROWS
     assert "3 columns" in refused(opened, tmp_path, columns=["user", "item"])
 
@@ -192,3 +192,15 @@ def test_histories_of_lists_are_told_how_to_become_a_log(tmp_path: Path) -> None
     frame = pl.DataFrame(EVENTS, schema=["user_id", "item_id"], orient="row").group_by("user_id", maintain_order=True).all()
     frame.write_parquet(tmp_path / "log.parquet")
     assert ".explode('item_id')" in refused(opened, tmp_path)
+
+
+def test_a_first_part_of_a_header_alone_says_nothing_of_the_log(tmp_path: Path) -> None:
+    write(tmp_path / "part-0.txt", [HEADER.replace(",", " ")])
+    write(tmp_path / "part-1.txt", [HEADER.replace(",", " "), *(f"{u} {i} {t}" for u, i, t in MIXED)])
+    assert histories(opened(tmp_path)) == ROWS
+
+
+def test_a_first_part_of_unknown_names_alone_is_no_line_of_a_user(tmp_path: Path) -> None:
+    write(tmp_path / "part-0.txt", ["who what begun"])
+    write(tmp_path / "part-1.txt", ["who what begun", *(f"{u} {i} 2017-07-14 02:40:{n:02d}" for n, (u, i) in enumerate(EVENTS))])
+    assert "the clock stands in a field of its own" in refused(opened, tmp_path)

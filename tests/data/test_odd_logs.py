@@ -118,6 +118,7 @@ REFUSED = {
     ),
     "items before users": ([f"B{int(i):09d},A{u:>013},5.0,{t}" for u, i, t in TIMED], "data.columns=[item,user,rating,time]"),
     "a line a user, of three items each": ([f"{u} {u + 1} {u + 20} {u + 3}" for u in range(30)], "data.format=sequences"),
+    "lists of ids as great as times": ([f"{u};115292150460766{u:04d};11529215046070{u:05d}" for u in range(9)], "data.format=sequences"),
     "ratings as many as lines": ([f"{u % 5},{u % 7},{u * 37 % 1000}" for u in range(60)], "data.columns=[user,item,other]"),
     "a header behind a comment sign": (["#user_id,item_id", *(f"{u},{i}" for u, i in EVENTS)], "a comment that may be the header"),
 }  # fmt: skip

@@ -66,6 +66,7 @@ _ID = r"^[^ \t\r]([^\r]*[^ \t\r])?$"
 _ROUNDED = r"^-?[0-9](\.[0-9]+)?[eE]\+[0-9]{2,3}$|^-?[0-9]{16,}\.0*$"  # an id above 2^53 that was stored as a float
 _BLANKS = " \t"
 LOOK_LINES = 1000
+_FEWEST_LINES = 20  # of a part, where another may have more
 _MOST = 0.9  # of the lines looked at are as they should be: the others may be bad ones
 
 
@@ -110,12 +111,19 @@ def sniff(source: Source, kind: str | None, columns: Sequence[str] | None) -> La
 
 
 def _first_with_lines(source: Source) -> tuple[Part, list[str]]:
-    """The first part with rows, and its first lines where it is text. Programs write parts without rows as well."""
+    """The first part with rows enough to judge by, else that with most, and its first lines where it is text.
+
+    Programs write parts without rows as well, with a header or without.
+    """
+    most: tuple[Part, list[str]] = (source.parts[0], [])
     for part in source.parts:
-        lines = [] if is_parquet(part.path) else first_lines(part.path, LOOK_LINES)
-        if is_parquet(part.path) or any(line.strip() for line in lines):
-            return part, lines
-    return source.parts[0], []
+        if is_parquet(part.path):
+            return part, []
+        lines = first_lines(part.path, LOOK_LINES)
+        most = max(most, (part, lines), key=lambda one: len(one[1]))
+        if len(most[1]) >= _FEWEST_LINES:
+            break
+    return most
 
 
 def _of_names(names: list[str], rows: list[list[str]], part: Part, kind: str | None, columns: Sequence[str] | None) -> Layout:
@@ -132,7 +140,7 @@ def _of_names(names: list[str], rows: list[list[str]], part: Part, kind: str | N
     elif _is_header(first):
         layout = _named(first, rows, "", None, part.path)
     else:
-        raise _unknown_names(first, rows, part.path)
+        raise _unknown_names("the names of the columns are not known", part.path, first, rows)
     return replace(_with_times(layout, rows, part.path), names=tuple(names), keys=len(part.keys))
 
 
@@ -162,7 +170,7 @@ def _told(lines: list[str], separator: str, kind: str | None, columns: Sequence[
     usual, seen = Counter(len(fields) for fields in split).most_common(1)[0]
     is_log = usual in (2, 3, 4) and seen >= _MOST * len(lines)
     if seen >= _MOST * len(lines) and rows and looks_like_header(first, rows):
-        raise _unknown_names(names, whole, path)
+        raise _unknown_names("the first line looks like a header, whose names are not known", f"{path}:1", names, whole)
     if kind is None and not is_log:
         refuse_log_as_sequences(split, seen >= _MOST * len(lines), path)
         return Layout("sequences", separator, None, ())
@@ -173,10 +181,10 @@ def _told(lines: list[str], separator: str, kind: str | None, columns: Sequence[
     return replace(layout, columns=(*columns, *[OTHER] * keys), keys=keys)
 
 
-def _unknown_names(names: Sequence[str], rows: Sequence[Sequence[str]], path: Path) -> UserError:
+def _unknown_names(what: str, where: object, names: Sequence[str], rows: Sequence[Sequence[str]]) -> UserError:
     return UserError(
-        "the first line looks like a header, whose names are not known",
-        where=f"{path}:1",
+        what,
+        where=where,
         given=", ".join(names),
         allowed="a user and an item column, such as user_id, item_id and timestamp",
         remedy=f"say what each field is: '{pasted(proposed(rows))}'",

@@ -40,8 +40,9 @@ def bare_columns(rows: Sequence[Sequence[str]], path: Path) -> tuple[str, ...]:
     if len(fields) not in (2, 3, 4) or len(times) > 1 or dates and len(fields) == 2:
         raise unclear(whole, path)
     _refuse_amazon(fields, path)
-    if not times and len(fields) > 2 and len(set(fields[0])) == len(rows) > 1:  # it may be a line a user
-        raise unclear(whole, path)
+    if len(fields) > 2 and len(set(fields[0])) == len(rows) > 1:  # it may be a line a user, also with ids as great as times
+        if not times or not dates and any(are_instants(values) for place, values in enumerate(fields) if place not in times):
+            raise unclear(whole, path)
     columns: tuple[str, ...] = (USER, ITEM, RATING, TIME)[: len(fields)]
     if times and times != [3]:
         columns = _with_time_at(times[0], len(fields))

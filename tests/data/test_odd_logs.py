@@ -117,6 +117,8 @@ REFUSED = {
         "each item has one time",
     ),
     "items before users": ([f"B{int(i):09d},A{u:>013},5.0,{t}" for u, i, t in TIMED], "data.columns=[item,user,rating,time]"),
+    "items before users by their ids": ([f"N{u}\tU{i}\t{t}" for u, i, t in TIMED], "data.columns=[item,user,time]"),
+    "a comment among the rows": ([*(f"{u} {i} {t}" for u, i, t in TIMED), "# 5 6"], "log.txt:13: a comment"),
     "a line a user, of three items each": ([f"{u} {u + 1} {u + 20} {u + 3}" for u in range(30)], "data.format=sequences"),
     "lists of ids as great as times": ([f"{u};115292150460766{u:04d};11529215046070{u:05d}" for u in range(9)], "data.format=sequences"),
     "ratings as many as lines": ([f"{u % 5},{u % 7},{u * 37 % 1000}" for u in range(60)], "data.columns=[user,item,other]"),
@@ -183,6 +185,32 @@ def test_equal_times_in_no_order_of_items_keep_that_of_the_file(tmp_path: Path) 
     found = opened(tmp_path).held_out["test"].inputs.histories
     written = [int(line.split(",")[1]) for line in path.read_text().splitlines()[1:]]
     assert np.array_equal(np.unique(written, return_inverse=True)[1] + 1, found.ids)
+
+
+def sessions(seed: int) -> list[tuple[int, int, int]]:
+    """60 users with two sessions of nine of 40 items each, sorted by time: (user, item, time)."""
+    draw = np.random.default_rng(seed)
+    begins = draw.integers(SECOND, SECOND + 300 * DAY, (60, 2))
+    events = [(u, int(draw.integers(40)), int(begin) + 50 * n) for u, own in enumerate(begins) for begin in own for n in range(9)]
+    return sorted(events, key=lambda event: event[2])
+
+
+def test_users_are_told_by_their_sessions(tmp_path: Path) -> None:
+    write(tmp_path / "log.csv", [f"{u},{i + 100},5,{t}" for u, i, t in sessions(1)])
+    assert opened(tmp_path).notes[0].startswith("60 users, 40 items")
+    write(tmp_path / "log.csv", [f"{i + 100},{u},5,{t}" for u, i, t in sessions(1)])
+    message = refused(opened, tmp_path)
+    assert "field 2 may be the user: its events come in sessions" in message and "data.columns=[item,user,rating,time]" in message
+    assert opened(tmp_path, columns=["item", "user", "rating", "time"]).notes[0].startswith("60 users, 40 items")
+    assert opened(tmp_path, columns=["user", "item", "rating", "time"]).notes[0].startswith("40 users, 60 items")
+
+
+@pytest.mark.parametrize("header", [["user_id,item_id"], []])
+def test_a_log_without_times_that_stands_item_by_item_has_no_order(tmp_path: Path, header: list[str]) -> None:
+    events = sorted(sessions(2), key=lambda event: event[1] * 7 % 40)
+    write(tmp_path / "log.csv", [*header, *(f"{u},{i + 100}" for u, i, _ in events)])
+    message = refused(opened, tmp_path)
+    assert "stand item by item: the order of events is lost" in message and ("data.columns=[item,user]" in message) == (not header)
 
 
 def test_an_id_that_a_float_has_rounded_is_refused(tmp_path: Path) -> None:

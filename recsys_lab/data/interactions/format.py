@@ -64,6 +64,7 @@ _TYPED = re.compile(r"[^:\s]+:(token|token_seq|float|float_seq)")
 _NUMBER = r"^-?[0-9]{1,18}([.,][0-9]{1,18})?$"
 _ID = r"^[^ \t\r]([^\r]*[^ \t\r])?$"
 _ROUNDED = r"^-?[0-9](\.[0-9]+)?[eE]\+[0-9]{2,3}$|^-?[0-9]{16,}\.0*$"  # an id above 2^53 that was stored as a float
+_COMMENT = "^[#%]( |$)"
 _BLANKS = " \t"
 LOOK_LINES = 1000
 _FEWEST_LINES = 20  # of a part, where another may have more
@@ -88,6 +89,11 @@ class Layout:
     @property
     def has_times(self) -> bool:
         return TIME in self.columns
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether no names say what the columns are, and no key does."""
+        return bool(self.guessed) and self.header is None and self.names is None
 
 
 def sniff(source: Source, kind: str | None, columns: Sequence[str] | None) -> Layout:
@@ -283,6 +289,8 @@ def text_format(layout: Layout) -> TextFormat:
 def checks_of(layout: Layout, names: Collection[str]) -> tuple[Check, ...]:
     """What the columns `names` of a log hold."""
     checks = []
+    if layout.names is None and names and (first := column_names(layout)[0]) in names:
+        checks.append(Check(first, ~pl.col(first).str.contains(_COMMENT), "a comment", "a row; comments before the first one"))
     for name, column in zip(column_names(layout), layout.columns):
         if name not in names:
             continue

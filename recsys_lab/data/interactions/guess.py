@@ -22,7 +22,11 @@ from recsys_lab.errors import UserError
 USER, ITEM, RATING, TIME, OTHER = ("user", "item", "rating", "time", "other")
 ELSE = "else: data.columns"
 MISSING = {"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "\\N"}
-_AMAZON = (r"B[0-9A-Z]{9}", r"A[0-9A-Z]{9,27}")  # an item, a reviewer
+#: Ids that say what they are: of an item and a user.
+_TELLING = (
+    (r"B[0-9A-Z]{9}", r"A[0-9A-Z]{9,27}"),  # Amazon's
+    (r"(?i)(?!u)[a-z_]+[_:-]?\d+", r"(?i)(u|user|usr|customer|cust|member|visitor|reader|client|player|account)[_:-]?\d+"),
+)
 _WRITE = "write them so"
 _FEWEST_TO_JUDGE = 20  # lines of which several of one user are no sequences
 _FEWEST_TO_TELL = 5  # rows beside which a line without digits is a header
@@ -39,10 +43,10 @@ def bare_columns(rows: Sequence[Sequence[str]], path: Path) -> tuple[str, ...]:
     times = dates or [place for place in range(2, len(fields)) if _are_times(fields[place])]
     if len(fields) not in (2, 3, 4) or len(times) > 1 or dates and len(fields) == 2:
         raise unclear(whole, path)
-    _refuse_amazon(fields, path)
-    if len(fields) > 2 and len(set(fields[0])) == len(rows) > 1:  # it may be a line a user, also with ids as great as times
-        if not times or not dates and any(are_instants(values) for place, values in enumerate(fields) if place not in times):
-            raise unclear(whole, path)
+    a_line_a_user = len(fields) > 2 and len(set(fields[0])) == len(rows) > 1
+    ids_like_times = not dates and any(are_instants(values) for place, values in enumerate(fields) if place not in times)
+    if a_line_a_user and (not times or ids_like_times):
+        raise unclear(whole, path)
     columns: tuple[str, ...] = (USER, ITEM, RATING, TIME)[: len(fields)]
     if times and times != [3]:
         columns = _with_time_at(times[0], len(fields))
@@ -52,17 +56,23 @@ def bare_columns(rows: Sequence[Sequence[str]], path: Path) -> tuple[str, ...]:
         raise unclear(whole, path)
     of_place = dict(zip(known, columns))
     columns = tuple(of_place.get(place, OTHER) for place in range(len(whole)))
+    _refuse_swapped(columns, whole, path)
     refuse_contradicted(columns, [f"field {place}" for place in range(1, len(whole) + 1)], rows, path, bare=True)
     return columns
 
 
-def _refuse_amazon(fields: Sequence[Sequence[str]], path: Path) -> None:
-    """UserError where the items stand before the users, as in some of Amazon's files. Its ids say what they are."""
-    asin, reviewer = (sum(bool(re.fullmatch(form, cell)) for cell in fields[place]) for place, form in enumerate(_AMAZON))
-    if min(asin, reviewer) >= _MOST * len(fields[0]):
-        columns = (ITEM, USER, RATING, TIME)[: len(fields)]
-        given, remedy = f"{fields[0][0]}, {fields[1][0]}", f"'{pasted(columns)}'"
-        raise UserError("the items stand before the users, as Amazon's ids say", where=path, given=given, remedy=remedy)
+def _refuse_swapped(columns: tuple[str, ...], fields: Sequence[Sequence[str]], path: Path) -> None:
+    """UserError where the items stand before the users, and the ids say what they are."""
+    first, second = (fields[columns.index(column)] for column in (USER, ITEM))
+    for item, user in _TELLING:
+        if min(sum(bool(re.fullmatch(form, cell)) for cell in own) for form, own in ((item, first), (user, second))) >= _MOST * len(first):
+            given, remedy = f"{first[0]}, {second[0]}", f"'{pasted(swapped(columns))}'"
+            raise UserError("the items stand before the users, as their ids say", where=path, given=given, remedy=remedy)
+
+
+def swapped(columns: Sequence[str]) -> tuple[str, ...]:
+    """`columns` with the user where the item was, and the item where the user was."""
+    return tuple({USER: ITEM, ITEM: USER}.get(column, column) for column in columns)
 
 
 def _are_ratings(values: Sequence[str]) -> bool:

@@ -11,7 +11,7 @@ from recsys_lab.data import hashing
 from recsys_lab.data.cache import digest, prepared
 from recsys_lab.data.interactions.files import rows_of
 from recsys_lab.data.interactions.format import Layout, events_of
-from recsys_lab.data.interactions.guess import ITEM, OTHER, TIME, pasted, without
+from recsys_lab.data.interactions.guess import ITEM, OTHER, TIME, USER, pasted, swapped, without
 from recsys_lab.data.interactions.histories import FEWEST_TO_HOLD_OUT, Histories, histories_of
 from recsys_lab.data.interactions.side import by_number, categories_of
 from recsys_lab.data.interactions.times import KINDS as TIMES
@@ -29,6 +29,8 @@ _FEWEST_TIES_TO_JUDGE = 20
 _FEWEST_ITEMS_WITH_TIMES = 5
 _MOST_UNSORTED = 0.8  # of ties, the share with the greater item later, or with the smaller one
 _FEWEST_TO_JUDGE_ITEMS = 7
+#: A user has events in sessions, an item as they come: of the usual gap between two events of one id, what is short and what is not.
+_SHORT, _USUAL = 0.02, 0.2
 
 
 def prepared_histories(source: Source, layout: Layout, on_bad_line: str, category: Path | None, cache: Path) -> tuple[Path, dict]:
@@ -75,7 +77,7 @@ def _histories(frame: pl.DataFrame, layout: Layout, path: Path, category: Path |
     items, item_of = _numbered(frame["item"])
     if len(items) < 2:
         raise UserError("nothing to choose from", where=path, given="1 item", allowed="2 items or more")
-    if layout.guessed and layout.header is None and len(items) > max(len(frame) / 2, _FEWEST_TO_JUDGE_ITEMS):
+    if layout.is_bare and len(items) > max(len(frame) / 2, _FEWEST_TO_JUDGE_ITEMS):
         columns = layout.columns
         raise UserError(
             f"most items would be there once: field {columns.index(ITEM) + 1} may be no item",
@@ -96,11 +98,14 @@ def _histories(frame: pl.DataFrame, layout: Layout, path: Path, category: Path |
         )
     if times is not None:
         _refuse_odd_times(times, item_of, len(items), layout, path)
+        if layout.is_bare:
+            _refuse_swapped(user_of, item_of, times, layout, path)
     categories = categories_of(category, items) if category else None
     sizes, unit = (len(users), len(items)), TIMES[layout.times].unit
     if times is None:
         histories = histories_of(user_of, item_of + 1, None, *sizes, categories)
         _refuse_sorted_by_item(histories, path)
+        _refuse_item_by_item(user_of, item_of, layout, path)
         return histories, items, 0
     ties = _ties_sorted_by_item(user_of, item_of, times)
     drawn = hashing.bits(hashing.key("ties", 1), np.arange(len(times))) if ties else None
@@ -122,6 +127,44 @@ def _refuse_odd_times(times: np.ndarray, items: np.ndarray, n_items: int, layout
             where=path,
             given=f"column {layout.columns.index(TIME) + 1}, {n_items:,} items in {len(items):,} lines",
             remedy=f"'{pasted(without_times)}', if the lines stand in the order of time; or '{pasted(layout.columns)}', if that is meant",
+        )
+
+
+def _refuse_swapped(users: np.ndarray, items: np.ndarray, times: np.ndarray, layout: Layout, path: Path) -> None:
+    """UserError where what is taken for items has its events in sessions, as users have, and what is taken for users has not."""
+    if (of_items := _usual_gap(items, times)) <= _SHORT and (of_users := _usual_gap(users, times)) >= _USUAL:
+        raise UserError(
+            f"field {layout.columns.index(ITEM) + 1} may be the user: its events come in sessions, those of field "
+            f"{layout.columns.index(USER) + 1} do not",
+            where=path,
+            given=f"half of all gaps are below {of_items:.2g} and {of_users:.2g} of what evenly spread events have",
+            remedy=f"'{pasted(swapped(layout.columns))}'; or '{pasted(layout.columns)}', if that is meant",
+        )
+
+
+def _usual_gap(ids: np.ndarray, times: np.ndarray) -> float:
+    """Of the gaps between two events of one id the median, where 1 is what its events had if they were spread evenly. NaN of few gaps."""
+    order = np.lexsort((times, ids))
+    own, gaps = ids[order][1:], np.diff(times[order].astype(np.float64))
+    inside = np.diff(ids[order]) == 0
+    if inside.sum() < _PAIRS_TO_JUDGE_ORDER:
+        return float("nan")
+    return float(np.median(gaps[inside] * np.bincount(ids)[own[inside]]) / np.ptp(times))
+
+
+def _refuse_item_by_item(users: np.ndarray, items: np.ndarray, layout: Layout, path: Path) -> None:
+    """UserError where a log without times has all lines of an item together: nothing is left of the order of a user's events."""
+    lines, changes = len(items), [np.count_nonzero(np.diff(ids)) + 1 for ids in (users, items)]
+    is_sorted = changes[1] == len(np.unique(items)) and 2 * changes[1] <= lines and changes[0] > 2 * len(np.unique(users))
+    if layout.kind == "log" and is_sorted and lines >= _PAIRS_TO_JUDGE_ORDER:
+        remedy = "a column with times, or lines in the order of time"
+        if layout.is_bare:
+            remedy = f"'{pasted(swapped(layout.columns))}', if the items stand before the users; or {remedy}"
+        raise UserError(
+            "these interactions have no times and stand item by item: the order of events is lost",
+            where=path,
+            given=f"{lines:,} lines, in which each of {changes[1]:,} items stands once",
+            remedy=remedy,
         )
 
 

@@ -14,6 +14,8 @@ from recsys_lab.errors import UserError
 QUOTABLE = (",", "\t", ";", "|", "\x01")
 #: Where these fit, no other sign is what separates.
 _CERTAIN = ("\t", "\x01", "::")
+#: Between fields where no other sign is.
+_RARE = ("^", "~", "\x02")
 _COMMENTS = ("#", "%")
 _SEP = re.compile(r"\"?sep=(.)\"?\s*", re.IGNORECASE)
 _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
@@ -80,9 +82,27 @@ def separator_of(lines: Sequence[str], fields: int | None = None) -> str:
     certain = [sign for sign in _CERTAIN if sign in (known or sizes)]
     others = {sign: count for sign, count in (known or {sign: of[0] for sign, of in sizes.items()}).items() if sign != " "}
     best = next(iter(certain), None) or max(others, key=lambda sign: (others[sign], sign != ","), default=" ")
+    if best == " " and " " not in even and (rare := [sign for sign in _RARE if _are_even(lines, sign)]):
+        return rare[0]
     if best == "," and (beside := [sign for sign in (";", "|") if sign in even and _has_thousands(lines, sign)]):
         return beside[0]
     return best
+
+
+def with_blank(separator: str, lines: Sequence[str]) -> str:
+    """`separator`, and the blank after it where all lines have one there. Fields in quotes have none of it."""
+    pairs = [(line.count(separator), line.count(f"{separator} ")) for line in lines]
+    return (
+        f"{separator} "
+        if separator in (",", ";", "|") and all(one == two and '"' not in line for (one, two), line in zip(pairs, lines))
+        else separator
+    )
+
+
+def _are_even(lines: Sequence[str], sign: str) -> bool:
+    """Whether `sign` makes equally many fields of nearly all `lines`, and more than one."""
+    fields = [line.count(sign) for line in lines]
+    return fields[0] > 0 and fields.count(fields[0]) >= _MOST * len(fields)
 
 
 def _has_thousands(lines: Sequence[str], separator: str) -> bool:

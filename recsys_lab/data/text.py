@@ -26,7 +26,17 @@ OnBadLine = Literal["fail", "skip"]
 _UNIT = "\x1f"  # Polars and csv take one character: it stands for two colons
 _MOST_NAMES_SHOWN = 8
 TO_UTF8 = "mend the line; or convert the file, where all of it is Latin-1: iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW"
-_SHOWN = {"\t": "tabs", "::": "two colons", ",": "commas", " ": "blanks", ";": "semicolons", "|": "bars", "\x01": "\\x01"}
+_SHOWN = {
+    "\t": "tabs",
+    "::": "two colons",
+    ",": "commas",
+    " ": "blanks",
+    ";": "semicolons",
+    "|": "bars",
+    "\x01": "\\x01",
+    "\x02": "\\x02",
+    "^": "^",
+}
 csv.field_size_limit(LONGEST_LINE_BYTES)
 
 
@@ -78,7 +88,7 @@ class TextFormat:
     def expected(self) -> str:
         """The fields of a row, for messages."""
         names = f": {', '.join(self.names)}" if len(self.names) <= _MOST_NAMES_SHOWN else ""
-        return f"{len(self.names)}, separated by {_SHOWN[self.separator or ' ']}{names}"
+        return f"{len(self.names)}, separated by {_SHOWN.get(self.separator or ' ', repr(self.separator))}{names}"
 
 
 @dataclass(frozen=True)

@@ -255,7 +255,7 @@ def groups(histories: list[list[tuple[int, int]]], items: list[str]) -> Truth:
     whole = []
     for own in histories:
         times = sorted({time for time, _ in own})
-        whole.append([tuple(sorted(items[item] for time, item in own if time == one)) for one in times])
+        whole.append([tuple(sorted(items[item].removesuffix(".0") for time, item in own if time == one)) for one in times])
     return whole
 
 

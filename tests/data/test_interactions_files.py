@@ -244,7 +244,7 @@ def is_good(line: str, layout: Layout) -> bool:
     number = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?")
     time = re.compile(number.pattern + r"([eE]\+?[0-9]{1,2})?")
     good = {RATING: number.fullmatch, TIME: time.fullmatch, OTHER: lambda _: True}
-    is_id = lambda text: text.strip(" \t") == text != ""  # noqa: E731
+    is_id = lambda text: text.strip(" \t") == text != "" and (layout.kind != "log" or text != "nan")  # noqa: E731
     return "\0" not in line and len(fields) == len(kinds) and all(good.get(kind, is_id)(text) for kind, text in zip(kinds, fields))
 
 

@@ -29,13 +29,14 @@ from recsys_lab.data.interactions.guess import (
     refuse_log_as_sequences,
     refuse_odd_times,
     said_header,
+    unclear,
 )
 from recsys_lab.data.interactions.named import names_and_rows
 from recsys_lab.data.interactions.times import KINDS as TIMES
 from recsys_lab.data.interactions.times import NUMBERS, kind_of_times
 from recsys_lab.data.parquet import is_parquet
 from recsys_lab.data.parts import Part, Source
-from recsys_lab.data.separators import QUOTABLE, fields_of, lines_before, refuse_json, separator_of
+from recsys_lab.data.separators import QUOTABLE, fields_of, lines_before, refuse_json, separator_of, with_blank
 from recsys_lab.data.text import Check, TextFormat, first_lines
 from recsys_lab.errors import UserError
 
@@ -44,19 +45,39 @@ COLUMNS = (USER, ITEM, RATING, TIME, OTHER)
 #: By column, names in lower case without signs. Those of a later set count where a column has none of an earlier one.
 _NAMES: dict[str, tuple[set[str], ...]] = {
     USER: (
-        {"user", "userid", "uid", "username", "visitorid", "customerid", "reviewerid", "memberid", "clientid", "accountid", "profileid"},
+        {
+            "user",
+            "userid",
+            "uid",
+            "username",
+            "visitorid",
+            "customer",
+            "buyerid",
+            "personid",
+            "playerid",
+            "readerid",
+            "customerno",
+            "custid",
+            "customerid",
+            "reviewerid",
+            "memberid",
+            "clientid",
+            "accountid",
+            "profileid",
+        },
         {"session", "sessionid"},
     ),
     ITEM: (
         {"item", "itemid", "movieid", "productid", "asin", "isbn", "articleid", "businessid", "trackid", "songid", "videoid", "newsid"}
         | {"parentasin", "artistid", "venueid", "locationid", "poiid", "placeid", "gameid", "appid", "bookid", "recipeid", "animeid"}
+        | {"stockcode", "product", "productcode", "itemcode", "itemno", "articleno", "upc", "ean", "gtin", "jobid", "photoid", "hotelid"}
         | {"goodsid", "skuid", "sku", "adid", "storyid", "postid", "courseid", "showid", "bookmarkid", "aid", "contentid", "listingid"},
     ),
     RATING: ({"rating", "ratings", "score", "stars"},),
     TIME: (
         {"time", "timestamp", "unixtime", "ts", "eventtime", "eventtimestamp", "datetime", "createdat", "createdtime", "date", "eventdate"}
         | {"timestampms", "visittime", "clicktime", "viewtime", "reviewtime", "unixreviewtime", "checkintime", "occurredat"}
-        | {"timeframe", "utctimestamp", "tdat"},
+        | {"timeframe", "utctimestamp", "tdat", "invoicedate", "orderdate", "purchasedate", "transactiondate", "ordertime", "purchasetime"},
     ),
 }
 _NAMES_TIME = re.compile(r"date|time|(?:^|_)(?:ts|at|day|hour)(?:$|_)", re.IGNORECASE)
@@ -64,6 +85,7 @@ _TYPED = re.compile(r"[^:\s]+:(token|token_seq|float|float_seq)")
 _NUMBER = r"^-?[0-9]{1,18}([.,][0-9]{1,18})?$"
 _ID = r"^[^ \t\r]([^\r]*[^ \t\r])?$"
 _ROUNDED = r"^-?[0-9](\.[0-9]+)?[eE]\+[0-9]{2,3}$|^-?[0-9]{16,}\.0*$"  # an id above 2^53 that was stored as a float
+_WHOLE = r"^(-?[0-9]+)\.0+$"  # as tables write whole numbers where some are missing
 _COMMENT = "^[#%]( |$)"
 _BLANKS = " \t"
 LOOK_LINES = 1000
@@ -110,7 +132,7 @@ def sniff(source: Source, kind: str | None, columns: Sequence[str] | None) -> La
         layout = _of_names(*named, part, kind, columns)
     else:
         refuse_json(lines[0], path)
-        separator = separator or separator_of(lines, None if columns is None else len(columns))
+        separator = with_blank(separator or separator_of(lines, None if columns is None else len(columns)), lines)
         layout = _told(lines, separator, kind, columns, part)
     quoted = layout.names is None and layout.kind == "log" and layout.separator in QUOTABLE
     return replace(layout, before=tuple(stored[:skipped]), quoted=quoted)
@@ -176,6 +198,8 @@ def _told(lines: list[str], separator: str, kind: str | None, columns: Sequence[
     usual, seen = Counter(len(fields) for fields in split).most_common(1)[0]
     is_log = usual in (2, 3, 4) and seen >= _MOST * len(lines)
     if seen >= _MOST * len(lines) and rows and looks_like_header(first, rows):
+        if len(first) == 1:
+            raise unclear([first], path)
         raise _unknown_names("the first line looks like a header, whose names are not known", f"{path}:1", names, whole)
     if kind is None and not is_log:
         refuse_log_as_sequences(split, seen >= _MOST * len(lines), path)
@@ -296,7 +320,7 @@ def checks_of(layout: Layout, names: Collection[str]) -> tuple[Check, ...]:
             continue
         if column in (USER, ITEM):
             what, allowed = f"no {column}, or blanks around it", "an id of letters or digits"
-            checks.append(Check(name, pl.col(name).str.contains(_ID), what, allowed))
+            checks.append(Check(name, pl.col(name).str.contains(_ID) & ~pl.col(name).is_in(MISSING), what, allowed))
             what, allowed = f"the {column} is a float, in which several great ids become one", "all digits of an id, or letters"
             checks.append(Check(name, ~pl.col(name).str.contains(_ROUNDED), what, allowed))
         elif column == TIME:
@@ -313,7 +337,9 @@ def events_of(frame: pl.DataFrame, layout: Layout) -> pl.DataFrame:
     if layout.kind == "sequences":
         ids = _sequence(layout)
         return frame.select(ids.list.first().alias(USER), ids.list.slice(1).alias(ITEM)).explode(ITEM)
-    events = frame.select(USER, ITEM, *([TIMES[layout.times].read(pl.col(TIME))] if layout.has_times else []))
+    events = frame.select(
+        pl.col(USER, ITEM).str.replace(_WHOLE, "$1"), *([TIMES[layout.times].read(pl.col(TIME))] if layout.has_times else [])
+    )
     if layout.has_times and layout.times == NUMBERS and not frame[TIME].str.contains("[.eE]|[0-9]{19}").any():
         return events.with_columns(frame[TIME].cast(pl.Int64))
     return events

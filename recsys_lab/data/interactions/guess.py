@@ -14,19 +14,22 @@ from recsys_lab.data.interactions.times import (
     are_fractions,
     are_instants,
     are_numbers,
+    are_of_two_orders,
     are_years_last,
     kind_of_times,
 )
+from recsys_lab.data.text import shorten
 from recsys_lab.errors import UserError
 
 USER, ITEM, RATING, TIME, OTHER = ("user", "item", "rating", "time", "other")
 ELSE = "else: data.columns"
-MISSING = {"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "\\N"}
+MISSING = {"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "\\N", "<NA>"}
 #: Ids that say what they are: of an item and a user.
 _TELLING = (
     (r"B[0-9A-Z]{9}", r"A[0-9A-Z]{9,27}"),  # Amazon's
     (r"(?i)(?!u)[a-z_]+[_:-]?\d+", r"(?i)(u|user|usr|customer|cust|member|visitor|reader|client|player|account)[_:-]?\d+"),
 )
+_LIST = re.compile(r"\[.*\]|[^|]+(\|[^|]+)+")
 _WRITE = "write them so"
 _FEWEST_TO_JUDGE = 20  # lines of which several of one user are no sequences
 _FEWEST_TO_TELL = 5  # rows beside which a line without digits is a header
@@ -131,6 +134,7 @@ def refuse_contradicted(
     fields = [list(field) for field in zip(*rows)]
     if not fields:
         return
+    _refuse_lists(fields[columns.index(ITEM)], names[columns.index(ITEM)], path)
     others = TIME in columns and _are_times(fields[columns.index(TIME)])
     for place, column in enumerate(columns):
         if column in (USER, ITEM):
@@ -147,6 +151,18 @@ def refuse_contradicted(
             raise _contradicted(what, names[place], fields[place], columns, right, path)
 
 
+def _refuse_lists(items: Sequence[str], name: str, path: Path) -> None:
+    if sum(bool(_LIST.fullmatch(cell)) for cell in items) >= _MOST * len(items):
+        write = f"polars.DataFrame.explode({name!r}), once a cell is a list"
+        raise UserError(
+            "the items of a line are a list",
+            where=path,
+            given=shorten(items[0]),
+            allowed="a line an interaction, or a line a user whose items are fields",
+            remedy=f"write a line an item, in Python: {write}",
+        )
+
+
 def refuse_odd_times(columns: tuple[str, ...], rows: Sequence[Sequence[str]], path: Path) -> None:
     """UserError where the times would not sort: days before years in one number, or a date whose clock stands in another field."""
     fields = [list(field) for field in zip(*rows)]
@@ -157,6 +173,9 @@ def refuse_odd_times(columns: tuple[str, ...], rows: Sequence[Sequence[str]], pa
     if are_years_last(fields[place]):
         allowed = "20170814, or 2017-08-14"
         raise UserError("times with the year last: as numbers they do not sort", where=path, given=shown, allowed=allowed, remedy=_WRITE)
+    if are_of_two_orders(fields[place]):
+        what, allowed = "dates of which the day or the month may stand first", "2017-08-14, or 14.08.2017"
+        raise UserError(what, where=path, given=shown, allowed=allowed, remedy=_WRITE)
     clocks = [other for other, column in enumerate(columns) if column in (OTHER, RATING) and are_clocks(fields[other])]
     if clocks and are_days(fields[place]):
         given, allowed = f"{shown}, {fields[clocks[0]][0]} in field {clocks[0] + 1}", "both in one: 2017-08-14T10:51:09"
@@ -183,7 +202,8 @@ def refuse_log_as_sequences(rows: Sequence[Sequence[str]], even: bool, path: Pat
 def unclear(fields: Sequence[Sequence[str]], path: Path) -> UserError:
     """The refusal of a log whose fields nothing tells apart."""
     if len(fields) < 2:
-        what, allowed = "no fields can be told apart", "a user, an item and more, separated by commas, tabs, semicolons or blanks"
+        signs = "commas, tabs, semicolons, bars, ^, ~, \\x01, two colons or blanks"
+        what, allowed = "no fields can be told apart", f"a user, an item and more, separated by {signs}"
         return UserError(what, where=f"{path}:1", given=fields[0][0], allowed=allowed, remedy="mend the first line")
     return UserError(
         "the first lines do not say what the fields of this log are",

@@ -55,7 +55,7 @@ def prepared_histories(source: Source, layout: Layout, on_bad_line: str, categor
         meta = histories.save(folder)
         categories = None if histories.categories is None else digest(histories.categories.tolist())
         return meta | {
-            "notes": [*_notes(histories, layout, ties), *source.notes("log"), *_missing_times(events), *reading.notes()],
+            "notes": [*_notes(histories, layout, ties), *source.notes("log"), *_missing_times(events), *_copies(events), *reading.notes()],
             "sources": sources,
             "sha256": reading.sha256,
             "options": options,
@@ -204,6 +204,14 @@ def _missing_times(events: pl.DataFrame) -> list[str]:
     """A note, or none, of times that may be missing."""
     missing = without_instant(events[TIME].to_numpy()) if TIME in events.columns else 0
     return [f"{missing:,} times are 0 or less, beside times since 1979: if they are missing, their lines come first"] if missing else []
+
+
+def _copies(events: pl.DataFrame) -> list[str]:
+    """A note, or none, of lines that say again what another says."""
+    copies = events.height - events.n_unique() if TIME in events.columns else 0
+    if not copies:
+        return []
+    return [f"{copies:,} interactions have the user, the item and the time of another: if they are copies, they give the next item away"]
 
 
 def _notes(histories: Histories, layout: Layout, ties_drawn: int) -> list[str]:

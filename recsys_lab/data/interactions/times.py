@@ -1,4 +1,4 @@
-"""How logs write times: numbers of any unit, nanoseconds since 1970, or ISO 8601."""
+"""How logs write times: numbers of any unit, nanoseconds since 1970, ISO 8601, or dates as people write them."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ _DIGITS = rf"^((19[89]|20[0-4])[0-9]{_DAY_IN_DIGITS}({_HOUR}([0-5][0-9]){{0,2}})
 _YEAR_LAST = (
     r"^(0?[1-9]|[12][0-9]|3[01])(0[1-9]|1[0-2])(19[89]|20[0-4])[0-9]$|^(0?[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])(19[89]|20[0-4])[0-9]$"
 )
+_HALF_DAY = r"^(?P<day>.*?)[,Tt ] *(?P<hour>[0-9]{1,2})(?P<rest>:[0-9]{2}(?::[0-9]{2})?) ?(?P<half>[AaPp])\.?[Mm]\.?$"
 _WORDS = "%a %b %d %H:%M:%S %z %Y"
 _EARLIEST, _LATEST = 3e8, 2.2e9  # 1979 and 2039, in seconds since 1970
 
@@ -66,21 +67,51 @@ def _in_words(words: pl.Expr) -> pl.Expr:
     return words.str.to_datetime(_WORDS, strict=False, time_zone="UTC", time_unit="us").dt.epoch("ns").alias("time")
 
 
+def _written(day_first: bool | None) -> Callable[[pl.Expr], pl.Expr]:
+    """Dates with points, and clocks of twelve hours or of one digit; with a `day_first` also years after slashes or dashes."""
+
+    def read(words: pl.Expr) -> pl.Expr:
+        parts = words.str.extract_groups(_HALF_DAY).struct
+        hour = parts.field("hour").cast(pl.Int64) % 12 + pl.when(parts.field("half").str.to_lowercase() == "p").then(12).otherwise(0)
+        of_half = pl.concat_str(parts.field("day"), pl.lit(" "), hour.cast(pl.String), parts.field("rest"))
+        plain = pl.coalesce(of_half, words).str.replace(r"[,Tt ] *([0-9]{1,2}:)", " $1").str.replace(r" ([0-9]:)", " 0$1")
+        plain = plain.str.replace(r"^([0-9][./-])", "0$1").str.replace(r"^([0-9]{2}[./-])([0-9][./-])", "${1}0$2")
+        plain = plain.str.replace(r"^([0-9]{2})\.([0-9]{2})\.([0-9]{4})", "$3-$2-$1").str.replace(
+            r"^([0-9]{4})\.([0-9]{2})\.([0-9]{2})", "$1-$2-$3"
+        )
+        if day_first is not None:
+            plain = plain.str.replace(r"^([0-9]{2})[/-]([0-9]{2})[/-]([0-9]{4})", "$3-$2-$1" if day_first else "$3-$1-$2")
+        return _iso(plain)
+
+    return read
+
+
 KINDS = {
     "iso": Times(_iso, 10**9, "ISO 8601 as in the first lines", "2019-05-07, or 2019-05-07T08:16:07.123+02:00"),
     "words": Times(_in_words, 10**9, "a date as in the first lines", "Tue Apr 03 18:00:09 +0000 2012"),
     "nanoseconds": Times(_nanoseconds, 10**9, "nanoseconds since 1970 as in the first lines", "18 or 19 digits"),
     NUMBERS: Times(_numbers, 1, "a number", "digits, a point and an exponent or none; in every line, ISO 8601 (2019-05-07T08:16:07Z)"),
+    "written": Times(_written(None), 10**9, "a date as in the first lines", "14.07.2017 10:51:09"),
+    "day first": Times(_written(True), 10**9, "a date as in the first lines, the day first", "14/07/2017 10:51:09"),
+    "month first": Times(_written(False), 10**9, "a date as in the first lines, the month first", "07/14/2017 10:51:09 AM"),
 }
-
-
 #: Those that are nothing but times.
-CALENDAR = ("iso", "words")
+CALENDAR = ("iso", "words", "written", "day first", "month first")
 
 
 def kind_of_times(values: Sequence[str]) -> str | None:
-    """The key of `KINDS` by which nearly all of `values` are times. None where they are none."""
-    return next((kind for kind in KINDS if _share(KINDS[kind].read(pl.col("")).is_not_null(), values) >= _MOST), None)
+    """The key of `KINDS` by which nearly all of `values` are times; of day and month first the one by which more are. None of others."""
+    kind = next((kind for kind in KINDS if _share_of(kind, values) >= _MOST), None)
+    return "month first" if kind == "day first" and _share_of("month first", values) > _share_of(kind, values) else kind
+
+
+def are_of_two_orders(values: Sequence[str]) -> bool:
+    """Whether nothing tells if they have the day or the month first."""
+    return kind_of_times(values) == "day first" and _share_of("month first", values) == _share_of("day first", values)
+
+
+def _share_of(kind: str, values: Sequence[str]) -> float:
+    return _share(KINDS[kind].read(pl.col("")).is_not_null(), values)
 
 
 def are_instants(values: Sequence[str]) -> bool:

@@ -16,6 +16,8 @@ QUOTABLE = (",", "\t", ";", "|", "\x01")
 _CERTAIN = ("\t", "\x01", "::")
 #: Between fields where no other sign is.
 _RARE = ("^", "~", "\x02")
+#: A line of libsvm's, libfm's or libffm's files: a label, then features with their values.
+_SPARSE = re.compile(r"[-+]?\d+(\.\d+)?( qid:\d+)?( \d+(:\d+)?:[-+.\deE]+)+\s*")
 _COMMENTS = ("#", "%")
 _SEP = re.compile(r"\"?sep=(.)\"?\s*", re.IGNORECASE)
 _THOUSANDS = re.compile(r"-?\d{1,3}(,\d{3})+(\.\d+)?")
@@ -62,6 +64,18 @@ def refuse_json(line: str, path: Path) -> None:
     elif begin[1].startswith("{") and line.rstrip().endswith("}"):
         remedy = "mend the line: text in double quotes, no comma before a bracket"
     raise UserError(what, where=f"{path}:1", given=shorten(line), allowed="JSON lines, or fields", remedy=remedy)
+
+
+def refuse_sparse(lines: Sequence[str], path: Path) -> None:
+    """UserError for a file whose fields are numbers of features with their values, as libsvm's are."""
+    if sum(bool(_SPARSE.fullmatch(line)) for line in lines) >= _MOST * len(lines):
+        raise UserError(
+            "a file of libsvm's kind, whose features have no columns",
+            where=f"{path}:1",
+            given=shorten(lines[0]),
+            allowed="a column for each feature",
+            remedy="write it as columns; sklearn.datasets.load_svmlight_file reads it in Python",
+        )
 
 
 def said_before(lines: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ import csv
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +25,7 @@ LOOK_BYTES = 64 << 10
 OnBadLine = Literal["fail", "skip"]
 _UNIT = "\x1f"  # Polars and csv take one character: it stands for two colons
 _MOST_NAMES_SHOWN = 8
+MEND = "mend the line"
 TO_UTF8 = "mend the line; or convert the file, where all of it is Latin-1: iconv -f WINDOWS-1252 -t UTF-8 FILE > NEW"
 _SHOWN = {
     "\t": "tabs",
@@ -98,7 +99,7 @@ class Complaint:
     what: str
     given: str | None = None
     allowed: str | None = None
-    remedy: str = "mend the line, or data.on_bad_line=skip"
+    remedy: str = MEND
 
     def at(self, where: str) -> UserError:
         return UserError(self.what, where=where, given=self.given, allowed=self.allowed, remedy=self.remedy)
@@ -106,8 +107,9 @@ class Complaint:
 
 @dataclass
 class Reading:
-    """What reading a file has found so far."""
+    """What reading a file has found so far. `may_skip`: whether a key of the reader's skips bad lines, which refusals name."""
 
+    may_skip: bool = True
     skipped: int = 0
     first_skipped: str | None = None
     sha256: str | None = None  # of the bytes as stored, once all are read
@@ -121,6 +123,8 @@ class Reading:
         if not bad:
             return
         line, complaint = min(bad.items())
+        if on_bad_line == "fail" and complaint.remedy == MEND and self.may_skip:
+            complaint = replace(complaint, remedy=f"{MEND}, or data.on_bad_line=skip")
         if on_bad_line == "fail":
             raise complaint.at(f"{path}{place}{first + line}")
         self.skipped += len(bad)
@@ -176,7 +180,7 @@ def parse(block: bytes, text_format: TextFormat) -> tuple[pl.DataFrame, dict[int
 def _of_json(block: bytes, text_format: TextFormat, keys: tuple[str, ...]) -> tuple[pl.DataFrame, dict[int, Complaint]]:
     frame, lines, wrong = json_lines.rows_of(block, keys)
     frame.columns = list(text_format.names)
-    remedy = "mend the line: text in double quotes, no comma at its end; or data.on_bad_line=skip"
+    remedy = "mend the line: text in double quotes, and no comma at its end"
     bad = {number: Complaint("not a JSON object", shorten(line), remedy=remedy) for number, line in wrong.items()}
     return checked(frame, lines, text_format, bad)
 

@@ -38,6 +38,8 @@ _LEAST_DATES = 3
 _NEARLY = 0.95
 #: Of fewer rows of validation or test, with a value, it is not said that train knows hardly any; nor where it knows more than this share.
 _LEAST_HELD_OUT, _HARDLY = 10, 0.02
+#: 0.25 kg, 1.5k. Of more units than these, they are parts of ids.
+_UNIT, _MOST_UNITS = r"^-?[\d.,]*\d ?([A-Za-zµ]{1,6})$", 5
 #: A column gives the label away only if its values have this many rows on average. Rare values have one label by chance.
 _LEAST_ROWS = 10
 #: A float of 1e15 or more, without a fraction, as programs write it.
@@ -64,6 +66,11 @@ _REPORTS = {
     "written_out": (
         "looks like numbers with signs of money, shares or thousands",
         "look like numbers with signs of money, shares or thousands",
+        False,
+    ),
+    "units": (
+        "has numbers with a unit after them, write the number alone",
+        "have numbers with a unit after them, write the number alone",
         False,
     ),
     "mixed": (
@@ -152,7 +159,10 @@ def _written(values: pl.Series) -> str | None:
     if values.str.contains(f"{DECIMAL_COMMA}|{THREE_DIGITS}|^-?\\d+$").all() and len(commas):
         return "thousands" if commas.str.contains(THREE_DIGITS).all() else "commas"
     is_written = values.str.contains(f"{WRITTEN_OUT}|^-?[\\d.,]*\\d$").all() and values.str.contains(WRITTEN_OUT).any()
-    return "written_out" if is_written else None
+    if is_written:
+        return "written_out"
+    has_units = values.str.contains(_UNIT).all() and values.str.contains(r"\d[.,]\d").any()
+    return "units" if has_units and values.str.extract(_UNIT, 1).n_unique() <= _MOST_UNITS else None
 
 
 def list_separator(known: pl.Series) -> str | None:

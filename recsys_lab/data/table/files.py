@@ -156,7 +156,7 @@ def _part_as_parquet(part: Part, names: tuple[str, ...] | None, columns: Sequenc
             raise parquet.no_parquet(part.path, error) from None
         return [made]
     parts: list[Path] = []
-    for frame in read_text(part.path, header.table_format(part.path, names), "fail", Reading()):
+    for frame in read_text(part.path, header.table_format(part.path, names), "fail", Reading(may_skip=False)):
         parts.append(folder / f"{stem}_{len(parts)}.parquet")
         whole = frame.with_columns(_of_path(part, frame.columns))
         whole.select(selectors.by_name(*columns).replace("", None)).write_parquet(parts[-1])  # of `pl.col` a name may be a pattern

@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from recsys_lab.data import json_lines
-from recsys_lab.data.separators import QUOTABLE, fields_of, lines_before, refuse_json, said_before, separator_of
+from recsys_lab.data.separators import QUOTABLE, fields_of, lines_before, refuse_json, refuse_sparse, said_before, separator_of
 from recsys_lab.data.text import Reading, TextFormat, first_lines, read_text, shorten
 from recsys_lab.errors import UserError
 
@@ -38,6 +38,7 @@ def table_format(path: Path, names: Sequence[str] | None = None) -> TextFormat:
         columns = checked_names(keys, at)
         return TextFormat(columns, None, before=skipped, keys=columns)
     refuse_json(lines[0], path)
+    refuse_sparse(lines, path)
     separator = named or separator_of(lines, None if names is None else len(names))
     separator = separator if separator != " " or " " in lines[0].strip() else ","
     fields, quoted = _fields(lines[0], separator, at), separator in QUOTABLE
@@ -67,7 +68,7 @@ def _fields(line: str, separator: str, where: str) -> list[str]:
 def first_rows(path: Path, rows: int, names: Sequence[str] | None = None) -> pl.DataFrame:
     """At most the first `rows` rows, every column as text. UserError, with its line, for a bad one."""
     text_format = table_format(path, names)
-    frame = next(read_text(path, text_format, "fail", Reading(), _LOOK_BYTES), None)
+    frame = next(read_text(path, text_format, "fail", Reading(may_skip=False), _LOOK_BYTES), None)
     return pl.DataFrame(schema=dict.fromkeys(text_format.names, pl.String)) if frame is None else frame.head(rows)
 
 

@@ -60,7 +60,7 @@ def open_table(
     vocabulary: str | None = None,
     only_test: bool = False,
 ) -> OpenDataSet:
-    """CSV, TSV or Parquet in `root`, a row a sample, columns by name. Text also as .gz. A table is a file, or a folder of part files.
+    """Text, JSON lines or Parquet in `root`, a row a sample. Text also as .gz. A table is a file, or a folder of part files.
 
     There is a table for each split (train.*, valid.*, test.*, or `splits`), or one (`file`, or the only one) whose rows are divided.
     They are divided by the words in `split_column`, or by shares. Then the `held_out` rows are the last or random ones. `columns` are the

@@ -211,6 +211,7 @@ def test_a_log_without_times_that_stands_item_by_item_has_no_order(tmp_path: Pat
     write(tmp_path / "log.csv", [*header, *(f"{u},{i + 100}" for u, i, _ in events)])
     message = refused(opened, tmp_path)
     assert "stand item by item: the order of events is lost" in message and ("data.columns=[item,user]" in message) == (not header)
+    assert opened(tmp_path, columns=["user", "item"]).notes[0].startswith("60 users, 40 items")
 
 
 def test_an_id_that_a_float_has_rounded_is_refused(tmp_path: Path) -> None:

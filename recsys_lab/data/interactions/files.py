@@ -34,8 +34,8 @@ def log_in(root: Path, name: str | None) -> Source:
         path = root / path_of(name, "data.file")
         return source_of(path if path.is_dir() else named_file(root, name, "data.file"), None, SUFFIXES)
     files = [path for path in root.iterdir() if is_table(path, SUFFIXES) and what_is(path) is None]
-    parts = [part for part in parts_in(root, SUFFIXES) if part.keys or is_part(part.path)]
-    if len(files) == 1 or not parts or not {part.path for part in parts}.issuperset(files):
+    parts = [] if len(files) == 1 else [part for part in parts_in(root, SUFFIXES) if part.keys or is_part(part.path)]
+    if not parts or not {part.path for part in parts}.issuperset(files):
         if len(files) > 1:
             given = ", ".join(sorted(path.name for path in files))
             remedy = "name it: data.file=FILE; or data.file=. for all of them, if they are one log"

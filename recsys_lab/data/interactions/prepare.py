@@ -22,8 +22,8 @@ from recsys_lab.data.sources import source_identity
 from recsys_lab.data.text import Reading
 from recsys_lab.errors import UserError
 
-#: Of the files with histories: those of another one are not read.
-LAYOUT = 2
+#: Of the files with histories, and of how logs are read: those of another one are not read.
+LAYOUT = 3
 _PAIRS_TO_JUDGE_ORDER = 100
 _FEWEST_TIES_TO_JUDGE = 20
 _FEWEST_ITEMS_WITH_TIMES = 5
@@ -105,7 +105,8 @@ def _histories(frame: pl.DataFrame, layout: Layout, path: Path, category: Path |
     if times is None:
         histories = histories_of(user_of, item_of + 1, None, *sizes, categories)
         _refuse_sorted_by_item(histories, path)
-        _refuse_item_by_item(user_of, item_of, layout, path)
+        if layout.guessed:
+            _refuse_item_by_item(user_of, item_of, layout, path)
         return histories, items, 0
     ties = _ties_sorted_by_item(user_of, item_of, times)
     drawn = hashing.bits(hashing.key("ties", 1), np.arange(len(times))) if ties else None
@@ -156,8 +157,8 @@ def _refuse_item_by_item(users: np.ndarray, items: np.ndarray, layout: Layout, p
     """UserError where a log without times has all lines of an item together: nothing is left of the order of a user's events."""
     lines, changes = len(items), [np.count_nonzero(np.diff(ids)) + 1 for ids in (users, items)]
     is_sorted = changes[1] == len(np.unique(items)) and 2 * changes[1] <= lines and changes[0] > 2 * len(np.unique(users))
-    if layout.kind == "log" and is_sorted and lines >= _PAIRS_TO_JUDGE_ORDER:
-        remedy = "a column with times, or lines in the order of time"
+    if is_sorted and lines >= _PAIRS_TO_JUDGE_ORDER:
+        remedy = f"give them times; or '{pasted(layout.columns)}', if the lines stand in the order of time"
         if layout.is_bare:
             remedy = f"'{pasted(swapped(layout.columns))}', if the items stand before the users; or {remedy}"
         raise UserError(

@@ -52,8 +52,8 @@ SCREENS = (
         "report",
         ("run.py", "model=dlrm", "sharder=neo_4d", "cluster=h100x64", "logger=none", "hydra.run.dir=FOLDER/run"),
         "run/report.html",
-        1066,
-        754,
+        1034,
+        729,
     ),
     Screen(
         "decide",

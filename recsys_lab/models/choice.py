@@ -236,7 +236,21 @@ class ModelChoice:
 
 
 def count(question: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to what `ModelChoice.counted` asks, both plain. Imports torch."""
+    """The answer to what `ModelChoice.counted` asks, both plain. Imports torch.
+
+    By one thread: a fork of a process that used several could wait for theirs, which it does not have.
+    """
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _count(question)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _count(question: Mapping[str, Any]) -> dict[str, Any]:
     import torch
 
     from recsys_lab.models.workload import describe, describe_towers

@@ -21,7 +21,7 @@ EVENTS = (2190, 2400, 2663)
 #: (cluster, hosts, ranks of a host; None: all of them, plan).
 SYSTEMS = (
     ("mi350x", 1, None, COLUMNS),
-    ("mi350x", 2, None, ROWS),
+    ("mi350x", 2, None, HAND_MADE),
     ("mi350x", 4, None, HAND_MADE),
     ("b200", 1, None, COLUMNS),
     ("gb300", 1, 8, COLUMNS),

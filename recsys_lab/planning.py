@@ -311,27 +311,24 @@ def bounds(planned: Planned, profile: Profile, timeline: Timeline) -> dict[str, 
 def plan_inputs(experiment: Experiment, data: DataSet, cluster: Cluster, batch_size: int, towers: Towers = ()) -> PlanInputs:
     """What a plan is made from. Raises UserError where model and data do not go together."""
     tables = experiment.tables(data)
-    of_features = {feature.name: feature.mean_length for feature in data.features}
-    cost = experiment.model.counted(
-        tables, data.dense_features, experiment.sharder.modules(towers), of_features, experiment.precision.compute
-    )
+    lengths = {feature.name: feature.mean_length for feature in data.features}
+    cost = experiment.model.counted(tables, data.dense_features, experiment.sharder.modules(towers), lengths, experiment.precision.compute)
     workload = workload_of(experiment, cost, data, batch_size, {table.name: data.access[table.name] for table in tables})
     return PlanInputs(tables, data.access, cluster, experiment.precision, workload, towers)
 
 
 def workload_of(experiment: Experiment, cost: ModelCost, data: DataSet, batch_size: int, access: Mapping[str, TableAccess]) -> Workload:
     """What an iteration of a model of that cost does besides its tables. Its tower modules apart from the rest."""
-    towers = cost.towers
     return Workload(
         batch_size=batch_size,
-        dense_parameters=cost.dense_parameters - sum(t.parameters for t in towers),
-        forward_flops_per_sample=cost.forward_flops_per_sample - sum(t.forward_flops_per_sample for t in towers),
-        backward_flops_per_sample=cost.backward_flops_per_sample - sum(t.backward_flops_per_sample for t in towers),
-        activation_bytes_per_sample=max(cost.activation_bytes_per_sample - sum(t.activation_bytes_per_sample for t in towers), 0.0),
+        dense_parameters=cost.dense_parameters - sum(t.parameters for t in cost.towers),
+        forward_flops_per_sample=cost.forward_flops_per_sample - sum(t.forward_flops_per_sample for t in cost.towers),
+        backward_flops_per_sample=cost.backward_flops_per_sample - sum(t.backward_flops_per_sample for t in cost.towers),
+        activation_bytes_per_sample=max(cost.activation_bytes_per_sample - sum(t.activation_bytes_per_sample for t in cost.towers), 0.0),
         sparse_optimizer=experiment.table_optimizer.name,
         dense_optimizer=experiment.optimizer.dense.name,
         lengths={name: of_table.mean_length for name, of_table in access.items()},
-        towers=towers,
+        towers=cost.towers,
         layers=cost.layers,
         dense_format=experiment.precision.dense,
         replica_format=experiment.precision.dense_comm,

@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 
 from recsys_lab.decide.decision import decide
 from recsys_lab.decide.rows import Row
-from recsys_lab.report.charts import COLOURS, style, svg_text
+from recsys_lab.report.charts import COLOURS, style, svg_file
 
-WORDS = ("model=dlrm_v4", "clusters=mi350x32", "batch=32768", "profiles=torchrec", "precisions=fp16_comms", "optimizers=row_wise_adagrad")
+WORDS = ("model=dlrm_v4", "clusters=mi350x32", "batch=32768", "profiles=torchrec", "precisions=dlrm_v4", "optimizers=row_wise_adagrad")
 #: By sharder, what the plan is.
 PLANS = {
     "torchrec_row_wise": "every table row-wise: refused",
@@ -35,7 +35,7 @@ def hot_rank_figure() -> str:
         panels[0].set(ylabel="GB, counted")
         panels[0].annotate(f"{limit:g} GB", (31, limit), xytext=(0, 3), textcoords="offset points", ha="right", color="#b42318")
         figure.subplots_adjust(left=0.08, right=0.99, top=0.86, bottom=0.15, wspace=0.08)
-        return svg_text(figure, "hot_ranks")
+        return svg_file(figure, "hot_ranks")
 
 
 def _bars(panel: Axes, row: Row, colour: str) -> None:

@@ -72,18 +72,15 @@ def register_resolvers() -> None:
         "run_name": lambda study, model, sharder: study.replace("/", "_") if study and "/" in study else f"{model}_{sharder}",
         "unique": lambda: secrets.token_hex(3),
         "table_file": lambda file, what: {"dim": dim_of_tables, "half_dim": _half_dim}[what](file),
-        "requested_batch": _requested_batch,
+        "requested_batch": lambda samples, *, _root_: (
+            batch_of_request(OmegaConf.select(_root_, "model.file")) or (OmegaConf.select(_root_, "model.rank_batch") or samples,)
+        )[0],
         "gpus_per_node": lambda kind, ranks_per_host: ranks_per_host if kind == "cuda" else None,
         "torchrun_hosts": lambda: int(os.environ.get("WORLD_SIZE", 1)) // int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
         "torchrun_ranks_per_host": lambda: int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
     }
     for name, resolver in resolvers.items():
         OmegaConf.register_new_resolver(name, resolver, replace=True)
-
-
-def _requested_batch(samples: int, *, _root_: DictConfig) -> int:
-    of_file = batch_of_request(OmegaConf.select(_root_, "model.file"))
-    return of_file[0] if of_file else OmegaConf.select(_root_, "model.rank_batch") or samples
 
 
 def freeze(config: DictConfig) -> DictConfig:

@@ -41,6 +41,7 @@ def documents(conf: Path) -> dict[str, Json]:
     for folder, field in CLUSTER_PARTS.items():
         kind = next(one for one in (cluster[field], *typing.get_args(cluster[field])) if dataclasses.is_dataclass(one))  # some may be null
         schemas[f"cluster/{folder}/*.yaml"] = of_dataclass(kind, meanings(conf / "cluster", folder))
+    schemas["sharder/by_hand/*.yaml"] = schemas["sharder/*.yaml"]
     schemas["sharder/common/*.yaml"] = of_dataclass(PLAIN["sharder"], meanings(conf / "sharder", "common"))
     schemas["experiment/**/*.yaml"] = schemas["config.yaml"] = whole
     return {files: _document(files, schema) for files, schema in schemas.items()}

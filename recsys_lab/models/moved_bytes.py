@@ -12,10 +12,8 @@ from contextvars import ContextVar
 from typing import Any
 
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
-from recsys_lab.kernels.torch_private import storage_of
+from recsys_lab.kernels.torch_private import TorchDispatchMode, storage_of, tree_leaves
 
 #: Parts of the names of operations that are priced as products, or that touch no memory.
 _NOT_MOVED = ("mm", "scaled_dot_product", "empty")

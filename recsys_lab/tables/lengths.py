@@ -110,7 +110,15 @@ class Lengths:
 
     @staticmethod
     def law(mean: float, spread: float, cap: float) -> Lengths:
-        """A beta distribution between 0 and `cap` events with this mean and standard deviation.
+        """A beta distribution.
+
+        Args:
+            mean: events.
+            spread: the standard deviation, in events; 0: all are equally long.
+            cap: the longest that may come, in events.
+
+        Returns:
+            Lengths between 0 and `cap` with this mean and this standard deviation.
 
         Raises:
             UserError: no such distribution is between 0 and `cap`.

@@ -15,10 +15,12 @@ from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.frappe import open_frappe
 from recsys_lab.data.interactions.open import open_interactions
 from recsys_lab.data.measure import load_access, measure_access, measure_row_counts, save_access
+from recsys_lab.data.protocol import HistoryCounts
 from recsys_lab.data.random_ids import open_random
 from recsys_lab.data.table.columns import TableColumns
 from recsys_lab.errors import UserError
 from recsys_lab.tables import power_law_access
+from recsys_lab.tables.lengths import Lengths
 from tests.data.helpers import FRAPPE_HEADER, FRAPPE_LINES, array_data, frappe_options, interactions_options, write
 
 
@@ -78,6 +80,9 @@ def test_every_field_survives(tmp_path: Path) -> None:
         own_rows="of a file",
         item_names=lambda: ["a"],
         unknown_values={"a": 1},
+        history=Lengths.equal(3.0),
+        in_order=lambda: None,
+        history_counts=HistoryCounts(1, 1, 1, 1),
     )
     small = capped(data, 7)
     for field in dataclasses.fields(OpenDataSet):

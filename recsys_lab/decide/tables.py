@@ -87,7 +87,9 @@ def refused_words(rows: Sequence[Row]) -> str:
         unable = [row for row in own if row.ms is None and row.fits]
         if lacking:
             amounts = dict.fromkeys(found[1] for row in lacking if (found := LACKS.search(row.why_not or "")))
-            least = f" lack {', '.join(amounts) if len(amounts) < 3 else f'{min(amounts)} to {max(amounts)}'}" if amounts else " do not fit"
+            size = ", ".join(amounts) if len(amounts) < 3 else f"{min(amounts)} to {max(amounts)}"
+            lack, do = ("lacks", "does") if len(lacking) == 1 else ("lack", "do")
+            least = f" {lack} {size}" if amounts else f" {do} not fit"
             hot = next((f": {words}" for row in lacking if (words := hot_rank_words(row))), "")
             lines.append(f"  {sharder}: {counted(len(lacking), 'combination')}{least}{hot}.")
         if unable:

@@ -41,7 +41,10 @@ def predicted(case: Case) -> dict[str, Any]:
     of, software = priced(case), profile()
     ms = time_ms(of, software, of.cluster)
     found = responses(lambda other, cluster: time_ms(of, other, cluster), software, of.cluster)
-    interval = interval_of(log_changes(found, software, of.cluster, case.plan, f"{case}"), ms)
+    interval = interval_of(
+        log_changes(found, software, of.cluster, case.plan, f"{of.cluster.world_size} x {case.cluster}, {case.events}, {case.last_layer}"),
+        ms,
+    )
     return {
         "device": of.cluster.device.name,
         "ranks": of.cluster.world_size,

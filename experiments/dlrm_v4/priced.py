@@ -38,14 +38,13 @@ SAMPLES, LAYERS = 1024, 3
 REFERENCE = Precision("reference", dense="bf16_master", compute="bf16", forward_comm="fp16", backward_comm="fp16")
 #: What the reference's loader does: pageable memory, and a merged copy of 12 numbers an event, where three ids of eight bytes are counted.
 INPUT = {"input": "pageable", "input_volume": 4.0}
-ROWS, COLUMNS, TORCHREC, HAND_MADE = "rows", "columns", "torchrec", "hand_made"
+ROWS, COLUMNS, HAND_MADE = "rows", "columns", "hand_made"
 
 
 @dataclass(frozen=True)
 class Case:
-    """`events`: mean length of histories. `plan`: rows: every table by row; columns: A3's own; torchrec: as its planner says;
-    hand_made: albums and artists by column, the others by row. `in_order`: samples of a user follow one another, as published.
-    `ranks_per_host`: None: all of the cluster's.
+    """`events`: mean length of histories. `plan`: rows: every table by row; columns: A3's own; hand_made: albums and artists by column, the
+    others by row. `ranks_per_host`: None: all of the cluster's.
     """
 
     cluster: str
@@ -54,7 +53,6 @@ class Case:
     plan: str = COLUMNS
     dedup: bool = True
     last_layer: str = "all"
-    in_order: bool = True
     ranks_per_host: int | None = None
 
 
@@ -97,7 +95,7 @@ def time_ms(of: Priced, software: Profile, on: Cluster) -> float:
 @cache
 def priced(case: Case) -> Priced:
     """Planned and lowered once."""
-    tables, access, workload = _model(case.events, case.last_layer, case.in_order)
+    tables, access, workload = _model(case.events, case.last_layer)
     workload, machine = replace(workload, dedup=case.dedup), cluster(case.cluster, case.hosts, case.ranks_per_host)
     plan = PLANS[case.plan](PlanInputs(tables, access, machine, REFERENCE, workload))
     steps = lower(plan, access, REFERENCE, workload, hot_rows=True)
@@ -147,25 +145,21 @@ def _counted(events: float, last_layer: str, layers: int) -> ModelCost:
 
 
 @cache
-def _model(events: float, last_layer: str, in_order: bool) -> tuple[tuple[Table, ...], AccessStatistics, Workload]:
+def _model(events: float, last_layer: str) -> tuple[tuple[Table, ...], AccessStatistics, Workload]:
     experiment, data = _experiment(last_layer, LAYERS)
     tables, facts = experiment.tables(data), published()
-    access = {table.name: _as_long(data.access[table.name], events, in_order) for table in tables}
-    history = Lengths.law(events, facts["spread"], facts["cap"])
-    if in_order:
-        history = history.in_order({SAMPLES: facts["order"]["spread_of_mean"] * events})
+    access = {table.name: _as_long(data.access[table.name], events) for table in tables}
+    history = Lengths.law(events, facts["spread"], facts["cap"]).in_order({SAMPLES: facts["order"]["spread_of_mean"] * events})
     workload = workload_of(experiment, _counted(events, last_layer, LAYERS), data, SAMPLES, access)
     return tables, AccessStatistics(access), replace(workload, history=history)
 
 
-def _as_long(access: TableAccess, events: float, in_order: bool) -> TableAccess:
+def _as_long(access: TableAccess, events: float) -> TableAccess:
     """With histories of so many events, and the candidate; in the published order."""
     if access.table not in HISTORY:
         return access
-    times = (events + 1) / access.mean_length
-    longer = replace(access, mean_length=events + 1, bucket_p=tuple(p * times for p in access.bucket_p), alike=())
-    order = published()["order"]
-    return longer.in_order({SAMPLES: order["distinct"][access.table] * SAMPLES * events}) if in_order else longer
+    distinct = published()["order"]["distinct"][access.table]
+    return access.with_length(events + 1).in_order({SAMPLES: distinct * SAMPLES * events})
 
 
 def _by_row(inputs: PlanInputs) -> ShardingPlan:
@@ -184,16 +178,16 @@ def _planned(inputs: PlanInputs, force: Mapping[str, str]) -> ShardingPlan:
 
 
 def _published_columns(inputs: PlanInputs) -> ShardingPlan:
-    """A3's, on as many hosts as there are: each of them has its share of the tables' columns, rank by rank."""
-    given, world = published()["plan"], inputs.cluster.world_size
+    """A3's, of eight ranks."""
+    given = published()["plan"]
     placements = []
     for table in inputs.tables:
         whole = given["whole"].get(table.name)
         ranks = [whole] if whole is not None else given["columns"][table.name]
         blocks = even_blocks(table.dim, len(ranks))
-        shards = tuple(Shard((rank % world,), 0, table.rows, *columns) for rank, columns in zip(ranks, blocks))
+        shards = tuple(Shard((rank,), 0, table.rows, *columns) for rank, columns in zip(ranks, blocks))
         placements.append(Placement(table.name, "column_wise" if whole is None else "table_wise", shards))
     return ShardingPlan("published", inputs.cluster.hosts, inputs.cluster.ranks_per_host, inputs.tables, tuple(placements))
 
 
-PLANS = {ROWS: _by_row, COLUMNS: _published_columns, TORCHREC: lambda inputs: TorchRec().plan(inputs), HAND_MADE: _hand_made}
+PLANS = {ROWS: _by_row, COLUMNS: _published_columns, HAND_MADE: _hand_made}

@@ -30,8 +30,8 @@ from recsys_lab.tables import Table
 
 #: The item that comes next, and those that it is told from.
 TOLD = POSITIVE, NEGATIVE = ("positive", "negative")
-#: Scores that the full softmax has in memory at once.
-SCORES_AT_ONCE = 1 << 20
+#: Scores that the full softmax has in memory at once, and of how many places: few enough to stay in a core's cache.
+SCORES_AT_ONCE, PLACES_AT_ONCE = 1 << 19, 1024
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def items_of(tables: Sequence[Table]) -> int:
 
 
 def log_sum_exp(users: Tensor, items: Tensor, added: Tensor | None = None, own: Tensor | None = None) -> Tensor:
-    """[N, D], [M, D] -> [N]: of each user's products with all items. Never more than `SCORES_AT_ONCE` products, or a user's, in memory.
+    """[N, D], [M, D] -> [N]: of each user's products with all items. Never more than `SCORES_AT_ONCE` products in memory.
 
     `added` [M] is added to the products, but not to those of each user with the item number `own` [N].
     """
@@ -160,12 +160,13 @@ class _LogSumExp(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, users: Tensor, items: Tensor, added: Tensor | None, own: Tensor | None) -> Tensor:
-        found = users.new_empty(len(users))
+        found = users.new_full((len(users),), -torch.inf)
         ctx.added, ctx.own = added, own
-        for part in _parts(users, items):
-            scores = _scores(users, items, added, own, part)
+        for some, part in _blocks(users, items):
+            scores = _scores(users, items, added, own, some, part)
             most = scores.amax(1, keepdim=True)
-            found[part] = scores.sub_(most).exp_().sum(1).log_() + most.squeeze(1)
+            of_part = scores.sub_(most).exp_().sum(1).log_() + most.squeeze(1)
+            torch.logaddexp(found[some], of_part, out=found[some])
         ctx.save_for_backward(users, items, found)
         return found
 
@@ -173,24 +174,28 @@ class _LogSumExp(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         users, items, found = ctx.saved_tensors
-        of_users, of_items, weighed = torch.empty_like(users), torch.zeros_like(items), grad[:, None] * users
-        for part in _parts(users, items):
-            shares = _scores(users, items, ctx.added, ctx.own, part).sub_(found[part, None]).exp_()
-            torch.mm(shares, items, out=of_users[part])
-            of_items.addmm_(shares.T, weighed[part])
+        of_users, of_items, weighed = torch.zeros_like(users), torch.zeros_like(items), grad[:, None] * users
+        for some, part in _blocks(users, items):
+            shares = _scores(users, items, ctx.added, ctx.own, some, part).sub_(found[some, None]).exp_()
+            of_users[some].addmm_(shares, items[part])
+            of_items[part].addmm_(shares.T, weighed[some])
         return of_users.mul_(grad[:, None]), of_items, None, None
 
 
-def _scores(users: Tensor, items: Tensor, added: Tensor | None, own: Tensor | None, part: slice) -> Tensor:
-    """[n, M]: of some users."""
-    scores = users[part] @ items.T
+def _scores(users: Tensor, items: Tensor, added: Tensor | None, own: Tensor | None, some: slice, part: slice) -> Tensor:
+    """[n, m]: of `some` users with a `part` of the items."""
+    scores = users[some] @ items[part].T
     if added is not None and own is not None:
-        scores += added
-        rows = torch.arange(len(scores), device=scores.device)
-        scores[rows, own[part]] -= added[own[part]]
+        scores += added[part]
+        at = torch.nonzero((own[some] >= part.start) & (own[some] < part.stop)).squeeze(1)
+        scores[at, own[some][at] - part.start] -= added[own[some][at]]
     return scores
 
 
-def _parts(users: Tensor, items: Tensor) -> list[slice]:
-    step = max(1, SCORES_AT_ONCE // max(1, len(items)))
-    return [slice(first, first + step) for first in range(0, len(users), step)]
+def _blocks(users: Tensor, items: Tensor) -> list[tuple[slice, slice]]:
+    step = max(1, SCORES_AT_ONCE // min(PLACES_AT_ONCE, max(1, len(users))))
+    return [
+        (slice(place, place + PLACES_AT_ONCE), slice(item, item + step))
+        for place in range(0, len(users), PLACES_AT_ONCE)
+        for item in range(0, len(items), step)
+    ]

@@ -160,8 +160,13 @@ def test_the_in_batch_sum_is_that_over_every_item_on_average() -> None:
     assert found.mean() == pytest.approx((scores[came] + others).mean().item(), rel=0.03)
 
 
-def test_added_weights_have_gradients() -> None:
+@pytest.mark.parametrize("at_once", [1 << 19, 6])
+def test_added_weights_have_gradients(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recsys_lab.models.next_item.SCORES_AT_ONCE", at_once)
     generator = torch.Generator().manual_seed(0)
     users, items = (torch.randn(n, 3, generator=generator, dtype=torch.float64, requires_grad=True) for n in (5, 4))
     added, own = torch.randn(4, generator=generator, dtype=torch.float64), torch.tensor([0, 3, 1, 1, 2])
     assert torch.autograd.gradcheck(lambda u, i: log_sum_exp(u, i, added, own), (users, items))
+    scores = users @ items.T + added
+    scores[torch.arange(5), own] -= added[own]
+    torch.testing.assert_close(log_sum_exp(users, items, added, own), scores.logsumexp(1))

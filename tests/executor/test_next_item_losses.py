@@ -1,5 +1,6 @@
-"""Both softmaxes and the binary loss under every scheme that holds sequences: they train as one process does, and what travels is what
-the steps count, the negatives' rows among it.
+"""Every loss of next items on four ranks, under every sharder and scheme that holds sequences: they train as one process does, and what
+travels is what the steps count, the negatives' rows among it. Plans that add in one order have the same bits. On two ranks these are the
+bits of one process: test_next_item_bits.py.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
+from recsys_lab.base.losses import BINARY, LOSSES, SOFTMAX
 from recsys_lab.data.batch import Batch
 from recsys_lab.executor.groups import close_groups
 from recsys_lab.executor.recorded import register, start_recording, stop_recording
@@ -27,18 +29,18 @@ from recsys_lab.plan import ShardingPlan
 from recsys_lab.plan.lower import lower
 from recsys_lab.tables import AccessStatistics, Table, TableAccess
 from recsys_lab.train.objective import next_item_loss
+from recsys_lab.train.same_bits import IN_ORDER
 from tests.executor.sharded import FP32, gathered, hot_rows_of
 from tests.models.sequences import SETTINGS, D
-from tests.plan.plans import flexshard, plan, workload
+from tests.plan.plans import workload
 from tests.plan.test_volume import in_order_of_kind
 from tests.ranks import run_ranks
+from tests.schemes.generated import plans_of_scheme, plans_of_sequences
 
 SEED, LR, ROWS, STEPS, K = 5, 0.1, 24, 3, 3
 BATCH = 12  # of a rank
 FEATURES = ("item", "positive", "negative")
 TABLE = (Table("item", ROWS, D, FEATURES, "none"),)
-LOSSES = ("binary", "sampled_softmax", "in_batch_softmax", "softmax")
-SCHEMES = ("row_wise", "data_parallel", "table_wise", "column_wise")
 SHAPE = (2, 2)
 #: Kind, group and bytes of a collective.
 Sent = tuple[str, tuple[int, ...], int]
@@ -88,9 +90,8 @@ def network(loss: str, device: str) -> SequenceNetwork:
 
 
 def plans(every: bool) -> list[ShardingPlan]:
-    """FlexShard with three tiers, and rows over all ranks; every: TorchRec's other schemes and two tiers too."""
-    tiered = [ShardingPlan("tiers", *SHAPE, TABLE, (flexshard(TABLE[0], *tiers, *SHAPE),)) for tiers in ((4, 8), (8, 0))[: 1 + every]]
-    return [*tiered, *(plan((scheme,), *SHAPE, TABLE) for scheme in SCHEMES[: len(SCHEMES) if every else 1])]
+    """Of every sharder; every: and of every scheme."""
+    return plans_of_sequences(TABLE, *SHAPE) + (plans_of_scheme(TABLE, *SHAPE) if every else [])
 
 
 def sharded(loss: str, sharding: ShardingPlan) -> ShardedModel:
@@ -147,16 +148,17 @@ def unsharded(loss: str, world: int) -> tuple[list[Tensor], Tensor]:
     return values, model.embeddings.embeddings["item"].weight.detach()
 
 
-@pytest.mark.timeout(180)
-@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_losses_train_as_one_process_and_send_what_the_steps_count(every: bool) -> None:
-    ranks = run_ranks(train_and_record, *SHAPE, LOSSES, every, backend="recorded", timeout_s=150)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("losses", "every"), [((BINARY, SOFTMAX), False), pytest.param(LOSSES, True, marks=pytest.mark.long)])
+def test_losses_train_as_one_process_and_send_what_the_steps_count(losses: tuple[str, ...], every: bool) -> None:
+    ranks = run_ranks(train_and_record, *SHAPE, losses, every, backend="recorded", timeout_s=500)
     world, case = SHAPE[0] * SHAPE[1], 0
     each = len(FEATURES) / BATCH
     access = AccessStatistics({"item": TableAccess("item", ROWS * each, (ROWS,), (each,), "formula", "by hand")})
-    for loss in LOSSES:
+    for loss in losses:
         values, table = unsharded(loss, world)
         dense = sum(p.numel() for name, p in network(loss, "meta").named_parameters() if not name.startswith("embeddings."))
+        in_order: Tensor | None = None
         for sharding in plans(every):
             what = f"{loss}, {sharding.sharder} {sharding.placements[0].scheme}"
             steps = lower(sharding, access, FP32, workload(BATCH, dense))
@@ -166,4 +168,8 @@ def test_losses_train_as_one_process_and_send_what_the_steps_count(every: bool) 
                 torch.testing.assert_close(rank[case][1]["item"], table, rtol=2e-5, atol=1e-6, msg=lambda m, what=what: f"{what}: {m}")
                 expected = in_order_of_kind([(k, g, round(size)) for k, g, size in steps.collectives_of(number)])
                 assert in_order_of_kind(rank[case][2]) == expected, f"{what}, rank {number}"
+            if sharding.placements[0].scheme in IN_ORDER:
+                in_order = ranks[0][case][1]["item"] if in_order is None else in_order
+                assert torch.equal(ranks[0][case][1]["item"], in_order), f"{what}: other bits than a plan that adds in the same order"
             case += 1
+        assert in_order is not None

@@ -25,7 +25,7 @@ from recsys_lab.plan.scheme import Scheme, known_schemes, schemes_of
 from recsys_lab.plan.validate import validate
 from recsys_lab.precision import Precision
 from recsys_lab.schemes.whole.placement import COLUMN_WISE, in_columns
-from recsys_lab.sharders.base import PlanInputs
+from recsys_lab.sharders.base import PlanInputs, Sharder
 from recsys_lab.sharders.dmt import DMT
 from recsys_lab.sharders.neo import Neo4D
 from recsys_lab.sharders.torchrec import TorchRec
@@ -78,15 +78,27 @@ def all_cases(hosts: int, ranks_per_host: int) -> list[Case]:
 
 def planned_sequences(hosts: int, ranks_per_host: int) -> list[Case]:
     """Sequences as every sharder that takes them plans them, and by columns: in any order, and two shards of a table on one rank."""
-    access = AccessStatistics({table.name: power_law_access(table.name, table.rows, 3.0, 1.1) for table in SEQUENCES})
-    work = workload(lengths={table.name: 3.0 for table in SEQUENCES})
-    inputs = PlanInputs(SEQUENCES, access, small_cluster(hosts, ranks_per_host), FP32, work)
-    sharders = [build(composed("sharder", name).planner) for name in sorted(path.stem for path in (CONF / "sharder").glob("*.yaml"))]
-    column_wise = [TorchRec(force={"*": "column_wise"}), TorchRec(force={"odd": "column_wise"}), Neo4D(schemes=["column_wise"])]
-    plans = [sharder.plan(inputs) for sharder in [*sharders, *column_wise] if not isinstance(sharder, DMT)]
     met = [in_columns(t, COLUMN_WISE, [(2 - n, *cols) for cols in ((0, 8), (8, 16))]) for n, t in enumerate(SEQUENCES)]
+    more = [TorchRec(force={"odd": "column_wise"}), Neo4D(schemes=["column_wise"])]
+    plans = plans_of_sequences(SEQUENCES, hosts, ranks_per_host, more)
     plans.append(ShardingPlan("by_hand", hosts, ranks_per_host, SEQUENCES, tuple(met)))
     return [Case(plan.placements[0].scheme, plan) for plan in dict.fromkeys(plans)]
+
+
+def plans_of_sequences(tables: tuple[Table, ...], hosts: int, ranks_per_host: int, more: Sequence[Sharder] = ()) -> list[ShardingPlan]:
+    """`tables` of sequences as each choice in conf/sharder plans them, but for those with towers. Then by columns, and by `more`."""
+    access = AccessStatistics({table.name: power_law_access(table.name, table.rows, 3.0, 1.1) for table in tables})
+    work = workload(lengths={table.name: 3.0 for table in tables})
+    inputs = PlanInputs(tables, access, small_cluster(hosts, ranks_per_host), FP32, work)
+    chosen = [build(composed("sharder", name).planner) for name in sorted(path.stem for path in (CONF / "sharder").glob("*.yaml"))]
+    sharders = [*chosen, TorchRec(force={"*": "column_wise"}), *more]
+    return list(dict.fromkeys(sharder.plan(inputs) for sharder in sharders if not isinstance(sharder, DMT)))
+
+
+def plans_of_scheme(tables: tuple[Table, ...], hosts: int, ranks_per_host: int) -> list[ShardingPlan]:
+    """`tables` of sequences as the reference plans of every scheme that takes them have them."""
+    schemes = [scheme for scheme in SCHEMES.values() if scheme.sequences]
+    return [plan for scheme in schemes for plan in scheme.reference_cases(tables, hosts, ranks_per_host)]
 
 
 def check_plans(checked: Sequence[Case]) -> None:

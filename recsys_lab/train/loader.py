@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -50,10 +51,23 @@ class ResumableLoader:
 
 
 class NextEpoch(pl.Callback):
-    """Puts `batches` at the epoch that training begins with. After a whole epoch Lightning does not give a loader its state back."""
+    """Puts `batches` where training goes on.
+
+    After a whole epoch Lightning does not give a loader its state back. An epoch that a limit cut short counts as whole to Lightning, and
+    what is left of it would not be read. So a checkpoint at its end is taken for one in the middle.
+    """
 
     def __init__(self, batches: ResumableLoader):
         self.batches = batches
+
+    def on_load_checkpoint(self, trainer: pl.Trainer, module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
+        loops = checkpoint["loops"]["fit_loop"]
+        epochs = [loops["epoch_progress"][of] for of in ("total", "current")]
+        (loader,) = loops["state_dict"].get("combined_loader") or [{"epoch": 0, "batch": 0}]
+        if 0 < loader["batch"] < len(self.batches) and all(epoch["processed"] == epoch["started"] for epoch in epochs):
+            for epoch in epochs:
+                epoch["processed"] = epoch["completed"] = epoch["started"] - 1
+            loops["epoch_loop.val_loop.batch_progress"]["total"] |= dict.fromkeys(("ready", "started", "processed", "completed"), 0)
 
     def on_train_start(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
         if self.batches.epoch < trainer.current_epoch:

@@ -49,3 +49,17 @@ def test_what_cannot_be_longer_is_refused_and_changes_nothing(ended: Path, cache
         assert done.code == 2 and done.err.count("\n") == 1, (done.code, done.err)
         assert all(part in done.err for part in parts), done.err
     assert files(ended) == before
+
+
+def test_a_run_that_a_limit_ended_in_the_middle_of_an_epoch_goes_on_there(ended: Path, cache: Path, tmp_path: Path) -> None:
+    """Twice by steps in one epoch; and by time, after which what there was of the epoch has been evaluated like a whole one."""
+    by_steps, by_time = tmp_path / "steps", tmp_path / "time"
+    for word in ("trainer.max_steps=3", "trainer.max_steps=6", "trainer.max_steps=-1"):
+        words = (f"resume={by_steps}",) if by_steps.exists() else (*LINE, f"hydra.run.dir={by_steps}")
+        done = line(*words, word, cache=cache)
+        assert done.code == 0, done.err
+    done = line(*LINE, "trainer.max_minutes=0.0001", "trainer.log_every_steps=3", f"hydra.run.dir={by_time}", cache=cache)
+    assert done.code == 0 and bits(by_time)[1] == "step=3", done.err
+    done = line(f"resume={by_time}", "trainer.max_minutes=60", cache=cache)
+    assert done.code == 0 and "from step 3" in done.out, done.err
+    assert bits(by_steps) == bits(by_time) == bits(ended)

@@ -26,3 +26,24 @@ def test_training_begins_at_its_epoch(state: dict[str, int], current: int, expec
     module: Any = None
     NextEpoch(batches).on_train_start(trainer, module)
     assert batches.state_dict() == expected
+
+
+@pytest.mark.parametrize(
+    ("batch", "processed", "expected"),
+    [
+        (6, 2, 1),  # cut short in the second epoch, which Lightning has counted
+        (6, 1, 1),  # in the middle of it
+        (8, 2, 2),  # at its end
+    ],
+)
+def test_an_epoch_that_a_limit_cut_short_is_not_over(batch: int, processed: int, expected: int) -> None:
+    batches: Any = [None] * 8
+    validation = dict.fromkeys(("ready", "started", "processed", "completed"), 6)
+    loops = {
+        "epoch_progress": {of: {"ready": 2, "started": 2, "processed": processed, "completed": processed} for of in ("total", "current")},
+        "epoch_loop.val_loop.batch_progress": {"total": dict(validation), "current": dict(validation)},
+        "state_dict": {"combined_loader": [{"epoch": 1, "batch": batch}]},
+    }
+    nothing: Any = None
+    NextEpoch(ResumableLoader(batches)).on_load_checkpoint(nothing, nothing, {"loops": {"fit_loop": loops}})
+    assert [loops["epoch_progress"][of]["processed"] for of in ("total", "current")] == [expected] * 2

@@ -42,7 +42,10 @@ class Counts:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Of n users: the held-out item [n], pairs (user, item) that are no negatives [2, m], and random items [n, S], 0 for none."""
+    """Of n users: the held-out item [n], pairs (user, item) that are no negatives [2, m], and random items [n, S], 0 for none.
+
+    The pairs are in rising order of item.
+    """
 
     target: Tensor
     excluded: Tensor
@@ -52,8 +55,26 @@ class Candidates:
     def of(held_out: HeldOutItems, rows: np.ndarray, device: torch.device) -> Candidates:
         target, (lengths, seen) = held_out.target(rows), held_out.seen(rows)
         users = np.arange(len(rows))
-        excluded = np.stack([np.concatenate([np.repeat(users, lengths), users]), np.concatenate([seen, target])])
+        excluded = by_item(np.concatenate([np.repeat(users, lengths), users]), np.concatenate([seen, target]))
         return Candidates(*(torch.from_numpy(a).to(device) for a in (target, excluded, held_out.sampled(rows, SAMPLED))))
+
+
+def by_item(users: np.ndarray, items: np.ndarray) -> np.ndarray:
+    """int64 [2, m]: pairs in rising order of item, so that those of a chunk of items follow one another."""
+    order = np.argsort(items, kind="stable")
+    return np.stack([users[order], items[order]])
+
+
+def in_chunk(pairs: Tensor, first: int, items: int) -> Tensor:
+    """[2, k]: of `pairs` in rising order of item those of the `items` from `first` on. A view."""
+    begin, end = torch.searchsorted(pairs[1].contiguous(), torch.tensor([first, first + items], device=pairs.device)).tolist()
+    return pairs[:, begin:end]
+
+
+def leave_out(scores: Tensor, pairs: Tensor, first_user: int, first_item: int) -> None:
+    """Sets the `scores` [n, c], of users and items from these on, of all `pairs` among them to -inf."""
+    user, item = pairs[:, (pairs[0] >= first_user) & (pairs[0] < first_user + len(scores))]
+    scores[user - first_user, item - first_item] = -float("inf")
 
 
 def unwrapped(model: nn.Module) -> ClickModel:
@@ -92,13 +113,11 @@ def counts_by_vectors(users: Tensor, candidates: Candidates, chunks: Chunks) -> 
             candidate_scores[block] = torch.where((place >= 0) & (place < len(vectors)), here, candidate_scores[block])
     score = candidate_scores[:, :1]
     above, equal = torch.zeros_like(candidates.target), torch.zeros_like(candidates.target)
-    user, item = candidates.excluded
     for first, vectors in chunks():
-        in_chunk = (item >= first) & (item < first + len(vectors))
+        excluded = in_chunk(candidates.excluded, first, len(vectors))
         for block in blocks:
             scores = users[block] @ vectors.T
-            own = in_chunk & (user >= block.start) & (user < block.stop)
-            scores[user[own] - block.start, item[own] - first] = -float("inf")
+            leave_out(scores, excluded, block.start, first)
             above[block] += (scores > score[block]).sum(1)
             equal[block] += (scores == score[block]).sum(1)
     return Counts(above, equal, torch.isfinite(score[:, 0])), _counts(score[:, 0], candidate_scores[:, 1:])

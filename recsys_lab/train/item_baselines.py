@@ -55,17 +55,31 @@ def neighbours(train: sparse.csr_matrix) -> sparse.csr_matrix:
     had = (train > 0).astype(np.float32).tocsc()
     length = np.sqrt(np.maximum(np.asarray(had.sum(axis=0)).ravel(), 1))
     scaled = (had @ sparse.diags(1 / length)).tocsr()
-    columns, step = scaled.T.tocsr(), max(1, AT_ONCE // max(1, had.shape[1]))
-    parts = []
-    for first in range(0, columns.shape[0], step):
-        part = (columns[first : first + step] @ scaled).tocoo()
-        other = part.row + first != part.col
-        row, col, value = part.row[other], part.col[other], part.data[other]
-        order = np.lexsort((col, -value, row))
-        place = stretches(np.zeros(part.shape[0], np.int64), np.bincount(row, minlength=part.shape[0]))
-        kept = order[place < NEIGHBOURS]
-        parts.append(sparse.csr_matrix((value[kept], (row[kept], col[kept])), shape=part.shape))
+    columns, parts = scaled.T.tocsr(), []
+    for first, stop in _runs((had.T @ np.diff(had.tocsr().indptr)), AT_ONCE):
+        parts.append(_most_alike((columns[first:stop] @ scaled).tocoo(), first))
     return sparse.vstack(parts).tocsr()
+
+
+def _runs(sizes: np.ndarray, most: int) -> list[tuple[int, int]]:
+    """[first, stop) of neighbours in `sizes` [n] that are `most` together, or one alone."""
+    ends, runs, first = np.cumsum(sizes), [], 0
+    while first < len(sizes):
+        before = ends[first - 1] if first else 0
+        stop = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
+        runs.append((first, stop))
+        first = stop
+    return runs
+
+
+def _most_alike(part: sparse.coo_matrix, first: int) -> sparse.csr_matrix:
+    """Of cosines [n, items] of the items from `first` on, each row's `NEIGHBOURS` greatest, without the item itself."""
+    other = part.row + first != part.col
+    row, col, value = part.row[other], part.col[other], part.data[other]
+    order = np.lexsort((col, -value, row))
+    place = stretches(np.zeros(part.shape[0], np.int64), np.bincount(row, minlength=part.shape[0]))
+    kept = order[place < NEIGHBOURS]
+    return sparse.csr_matrix((value[kept], (row[kept], col[kept])), shape=part.shape)
 
 
 def judged(held_out: HeldOutItems, rows: np.ndarray, scores: Scores) -> dict[str, float]:

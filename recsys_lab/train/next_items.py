@@ -14,7 +14,7 @@ from recsys_lab.data.loader import RankLoader
 from recsys_lab.data.protocol import HeldOutItems
 from recsys_lab.record.metrics import PLACES
 from recsys_lab.train.evaluate import gathered
-from recsys_lab.train.held_out import BLOCK_USERS, Chunks, item_chunks, unwrapped
+from recsys_lab.train.held_out import BLOCK_USERS, Chunks, by_item, in_chunk, item_chunks, leave_out, unwrapped
 
 
 @torch.no_grad()
@@ -58,22 +58,20 @@ def _best(users: Tensor, lengths: np.ndarray, seen: np.ndarray, chunks: Chunks, 
 
     `lengths` [n] and `seen` [sum]: items that are no candidates, -inf.
     """
-    user = torch.from_numpy(np.repeat(np.arange(len(lengths)), lengths)).to(users.device)
-    item = torch.from_numpy(seen).to(users.device)
-    best = users.new_empty(len(users), 0), item.new_empty(len(users), 0)
+    pairs = torch.from_numpy(by_item(np.repeat(np.arange(len(lengths)), lengths), seen)).to(users.device)
+    best = users.new_empty(len(users), 0), pairs.new_empty(len(users), 0)
     total = users.new_full((len(users), 1), -torch.inf)
     for first, vectors in chunks():
-        in_chunk = (item >= first) & (item < first + len(vectors))
+        of_chunk = in_chunk(pairs, first, len(vectors))
         parts, sums = [], []
         for begin in range(0, len(users), BLOCK_USERS):
             scores = users[begin : begin + BLOCK_USERS] @ vectors.T
-            own = in_chunk & (user >= begin) & (user < begin + len(scores))
-            scores[user[own] - begin, item[own] - first] = -float("inf")
+            leave_out(scores, of_chunk, begin, first)
             sums.append(scores.logsumexp(1, keepdim=True))
             parts.append(scores.topk(min(places, len(vectors))))
         total = torch.logaddexp(total, torch.cat(sums))
-        of_chunk = torch.cat([part.values for part in parts]), torch.cat([part.indices for part in parts]) + first
-        both = [torch.cat(pair, dim=1) for pair in zip(best, of_chunk)]
+        here = torch.cat([part.values for part in parts]), torch.cat([part.indices for part in parts]) + first
+        both = [torch.cat(pair, dim=1) for pair in zip(best, here)]
         top = both[0].topk(min(places, both[0].shape[1]))
         best = top.values, both[1].gather(1, top.indices)
     return *best, total

@@ -217,3 +217,45 @@ def test_a_log_without_times_that_stands_item_by_item_has_no_order(tmp_path: Pat
 def test_an_id_that_a_float_has_rounded_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "log.csv", ["user_id,item_id", *(f"{u},1.234567890123{i}e+18" for u, i in EVENTS)])
     assert "log.csv:2: the item is a float" in refused(opened, tmp_path)
+
+
+@pytest.mark.parametrize("way", ["item by item", "as words"])
+def test_equal_times_in_any_order_of_items_do_not_give_the_next_item_away(tmp_path: Path, way: str) -> None:
+    """A file that goes item by item, in no order of ids; and users' lines sorted as text sorts them, 10 before 9."""
+    draw = np.random.default_rng(1)
+    place = draw.permutation(200)
+    key = {"item by item": lambda line: place[line[1]], "as words": lambda line: (line[0], str(line[1]))}[way]
+    items = [draw.choice(200 if way == "item by item" else 25, 9, replace=False) for _ in range(100)]
+    lines = sorted(((u, int(i), SECOND + 86400 * u) for u, own in enumerate(items) for i in own), key=key)
+    write(tmp_path / "log.csv", ["user_id,item_id,timestamp", *(",".join(map(str, line)) for line in lines)])
+    data = opened(tmp_path)
+    assert any("sorted by item" in note for note in data.notes), data.notes
+    ids = data.held_out["test"].inputs.histories.ids.astype(int).reshape(100, 9)
+    rank = np.array([0, *(place if way == "item by item" else np.argsort(np.argsort([str(i) for i in range(25)])))])
+    assert 0.4 < (np.diff(rank[ids], axis=1) > 0).mean() < 0.6
+
+
+def test_a_log_in_any_order_of_lines_is_the_same_log(tmp_path: Path) -> None:
+    draw = np.random.default_rng(2)
+    lines = [f"{u},{draw.integers(30)},{SECOND + 60 * t}" for u in range(40) for t in draw.permutation(1000)[:8]]
+    histories = []
+    for name, own in (("rising", sorted(lines, key=lambda line: line.split(",")[2])), ("shuffled", draw.permutation(lines)), ("falling", None)):
+        (tmp_path / name).mkdir()
+        own = sorted(lines, key=lambda line: line.split(",")[2], reverse=True) if own is None else own
+        write(tmp_path / name / "log.csv", ["user_id,item_id,timestamp", *own])
+        histories.append(opened(tmp_path / name).held_out["test"].inputs.histories)
+    for other in histories[1:]:
+        assert all(np.array_equal(getattr(other, name), getattr(histories[0], name)) for name in ("ids", "first", "gaps", "instants"))
+
+
+def test_users_of_one_event_and_items_that_train_never_saw_are_said_and_ranked(tmp_path: Path) -> None:
+    """User 3 has one event. Item 9 is a test item alone, item 8 a validation item alone: both stay candidates of everybody."""
+    users = {0: [1, 2, 3, 4], 1: [2, 3, 8, 1], 2: [4, 1, 2, 9], 3: [5], 4: [5, 6, 7, 1, 2]}
+    write(tmp_path / "log.csv", ["user_id,item_id,timestamp", *(f"{u},{i},{SECOND + n}" for u, own in users.items() for n, i in enumerate(own))])
+    data = opened(tmp_path)
+    assert "1 of them have one interaction, which no item comes before or after: nothing is learnt from it" in data.notes
+    (said,) = [note for note in data.notes if "in no train part" in note]
+    assert said.startswith("2 of 9 items are in no train part. They are the test item of 1 of 4 users and the validation item of 1")
+    held_out = data.held_out["test"]
+    assert held_out.users.tolist() == [0, 1, 2, 4] and held_out.target(np.arange(4)).tolist() == [4, 1, 9, 2] and held_out.items == 9
+    assert data.splits["train"].rows == 4 and {8, 9} <= set(held_out.sampled(np.array([0]), 5)[0].tolist()) | set(users[0])

@@ -23,7 +23,7 @@ from recsys_lab.data.text import Reading
 from recsys_lab.errors import UserError
 
 #: Of the files with histories, and of how logs are read: those of another one are not read.
-LAYOUT = 3
+LAYOUT = 4
 _PAIRS_TO_JUDGE_ORDER = 100
 _FEWEST_TIES_TO_JUDGE = 20
 _FEWEST_ITEMS_WITH_TIMES = 5
@@ -108,7 +108,7 @@ def _histories(frame: pl.DataFrame, layout: Layout, path: Path, category: Path |
         if layout.guessed:
             _refuse_item_by_item(user_of, item_of, layout, path)
         return histories, items, 0
-    ties = _ties_sorted_by_item(user_of, item_of, times)
+    ties = _ties_sorted_by_item(user_of, item_of, times, items)
     drawn = hashing.bits(hashing.key("ties", 1), np.arange(len(times))) if ties else None
     return histories_of(user_of, item_of + 1, times, *sizes, categories, unit, drawn), items, ties
 
@@ -169,14 +169,23 @@ def _refuse_item_by_item(users: np.ndarray, items: np.ndarray, layout: Layout, p
         )
 
 
-def _ties_sorted_by_item(users: np.ndarray, items: np.ndarray, times: np.ndarray) -> int:
-    """How many pairs of a user's lines with equal times there are, if they stand sorted by item. 0 where they do not, or are few."""
+def _ties_sorted_by_item(users: np.ndarray, items: np.ndarray, times: np.ndarray, names: list[str]) -> int:
+    """How many pairs of a user's lines with equal times there are, if they stand sorted by item. 0 where they do not, or are few.
+
+    Sorted by the ids `names`, as numbers or as words; or as items first stand in the lines of other users, where a file goes item by item.
+    """
+    by_word = np.empty(len(names), np.int64)
+    by_word[np.argsort(np.array(names, dtype=object))] = np.arange(len(names))
+    first = np.unique(items, return_index=True)[1]
     order = np.lexsort((times, users))
-    users, items, times = users[order], items[order], times[order]
-    steps = np.diff(items)[(np.diff(users) == 0) & (np.diff(times) == 0)]
-    steps = steps[steps != 0]
-    rising = (steps > 0).mean() if len(steps) >= _FEWEST_TIES_TO_JUDGE else 0.5
-    return len(steps) if abs(rising - 0.5) > _MOST_UNSORTED - 0.5 else 0
+    users_of_first, users, items, times = users[first], users[order], items[order], times[order]
+    tied = (np.diff(users) == 0) & (np.diff(times) == 0) & (np.diff(items) != 0)
+    pairs = np.stack([items[:-1][tied], items[1:][tied]])
+    others = (users_of_first[pairs] != users[1:][tied]).all(axis=0)
+    for rank, judged in ((np.arange(len(names)), pairs), (by_word, pairs), (first, pairs[:, others])):
+        if judged.shape[1] >= _FEWEST_TIES_TO_JUDGE and abs((np.diff(rank[judged], axis=0) > 0).mean() - 0.5) > _MOST_UNSORTED - 0.5:
+            return pairs.shape[1]
+    return 0
 
 
 def _numbered(ids: pl.Series) -> tuple[list[str], np.ndarray]:
@@ -235,4 +244,22 @@ def _notes(histories: Histories, layout: Layout, ties_drawn: int) -> list[str]:
         )
     if few := int((histories.lengths < FEWEST_TO_HOLD_OUT).sum()):
         notes.append(f"{few:,} users with fewer than {FEWEST_TO_HOLD_OUT} interactions are in train alone")
-    return notes
+    if single := int((histories.lengths == 1).sum()):
+        notes.append(f"{single:,} of them have one interaction, which no item comes before or after: nothing is learnt from it")
+    return [*notes, *_of_new_items(histories)]
+
+
+def _of_new_items(histories: Histories) -> list[str]:
+    """A note, or none, of items that are in no train part."""
+    held_out = histories.held_out()
+    position = np.arange(len(histories.ids)) - np.repeat(histories.first[:-1], histories.lengths)
+    known = np.zeros(histories.items + 1, bool)
+    known[histories.ids[position < np.repeat(histories.train_lengths, histories.lengths)]] = True
+    new = histories.items - int(known[1:].sum())
+    if not new or not len(held_out):
+        return []
+    users = [int((~known[histories.ids[histories.first[held_out + 1] - back]]).sum()) for back in (1, 2)]
+    return [
+        f"{new:,} of {histories.items:,} items are in no train part. They are the test item of {users[0]:,} of {len(held_out):,} users and the "
+        f"validation item of {users[1]:,}: no history trains their vectors, so a model of ids alone finds them by chance at most"
+    ]

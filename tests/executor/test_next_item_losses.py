@@ -1,6 +1,6 @@
 """Every loss of next items on four ranks, under every sharder and scheme that holds sequences: they train as one process does, and what
-travels is what the steps count, the negatives' rows among it. Plans that add in one order have the same bits. On two ranks these are the
-bits of one process: test_next_item_bits.py.
+travels is what the steps count, the negatives' rows among it. Plans that add in one order have the same bits. To the bits of one process:
+test_next_item_bits.py.
 """
 
 from __future__ import annotations

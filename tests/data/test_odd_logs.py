@@ -238,10 +238,10 @@ def test_equal_times_in_any_order_of_items_do_not_give_the_next_item_away(tmp_pa
 def test_a_log_in_any_order_of_lines_is_the_same_log(tmp_path: Path) -> None:
     draw = np.random.default_rng(2)
     lines = [f"{u},{draw.integers(30)},{SECOND + 60 * t}" for u in range(40) for t in draw.permutation(1000)[:8]]
+    rising = sorted(lines, key=lambda line: line.split(",")[2])
     histories = []
-    for name, own in (("rising", sorted(lines, key=lambda line: line.split(",")[2])), ("shuffled", draw.permutation(lines)), ("falling", None)):
+    for name, own in {"rising": rising, "shuffled": draw.permutation(lines), "falling": rising[::-1]}.items():
         (tmp_path / name).mkdir()
-        own = sorted(lines, key=lambda line: line.split(",")[2], reverse=True) if own is None else own
         write(tmp_path / name / "log.csv", ["user_id,item_id,timestamp", *own])
         histories.append(opened(tmp_path / name).held_out["test"].inputs.histories)
     for other in histories[1:]:
@@ -251,7 +251,8 @@ def test_a_log_in_any_order_of_lines_is_the_same_log(tmp_path: Path) -> None:
 def test_users_of_one_event_and_items_that_train_never_saw_are_said_and_ranked(tmp_path: Path) -> None:
     """User 3 has one event. Item 9 is a test item alone, item 8 a validation item alone: both stay candidates of everybody."""
     users = {0: [1, 2, 3, 4], 1: [2, 3, 8, 1], 2: [4, 1, 2, 9], 3: [5], 4: [5, 6, 7, 1, 2]}
-    write(tmp_path / "log.csv", ["user_id,item_id,timestamp", *(f"{u},{i},{SECOND + n}" for u, own in users.items() for n, i in enumerate(own))])
+    lines = [f"{u},{i},{SECOND + n}" for u, own in users.items() for n, i in enumerate(own)]
+    write(tmp_path / "log.csv", ["user_id,item_id,timestamp", *lines])
     data = opened(tmp_path)
     assert "1 of them have one interaction, which no item comes before or after: nothing is learnt from it" in data.notes
     (said,) = [note for note in data.notes if "in no train part" in note]

@@ -260,6 +260,6 @@ def _of_new_items(histories: Histories) -> list[str]:
         return []
     users = [int((~known[histories.ids[histories.first[held_out + 1] - back]]).sum()) for back in (1, 2)]
     return [
-        f"{new:,} of {histories.items:,} items are in no train part. They are the test item of {users[0]:,} of {len(held_out):,} users and the "
-        f"validation item of {users[1]:,}: no history trains their vectors, so a model of ids alone finds them by chance at most"
+        f"{new:,} of {histories.items:,} items are in no train part. They are the test item of {users[0]:,} of {len(held_out):,} users and "
+        f"the validation item of {users[1]:,}: no history trains their vectors, so a model of ids alone finds them by chance at most"
     ]

@@ -12,6 +12,7 @@ import torch
 
 from recsys_lab.data.interactions import known as known_items
 from recsys_lab.data.interactions.histories import TIME_ROWS
+from recsys_lab.data.protocol import CONTEXT, SIDE
 from recsys_lab.data.table import known as known_values
 from recsys_lab.data.table.prepare import feature_names
 from recsys_lab.errors import UserError
@@ -88,6 +89,9 @@ def _of_table(known: known_values.Known, read: Iterable[str]) -> RawInputs:
 
 
 def _of_interactions(folder: Path, read: Iterable[str]) -> RawInputs:
+    if sides := [feature for feature in read if feature.startswith((SIDE, CONTEXT))]:
+        remedy = "score with it by mode=predict start_from=RUN"
+        raise UserError("side columns of histories cannot be exported", where="data.side", given=", ".join(sides), remedy=remedy)
     figures, items = known_items.kept(folder)
     features: dict[str, dict[str, Any]] = {}
     for feature in read:

@@ -78,6 +78,8 @@ def interactions_options(root: Path, **changed) -> dict:
         "columns": None,
         "on_bad_line": "fail",
         "category": None,
+        "side": None,
+        "lists": None,
         "time": False,
         "event_times": False,
         "objective": "next_item",

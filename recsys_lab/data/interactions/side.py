@@ -25,7 +25,7 @@ def categories_of(path: Path, items: Sequence[str]) -> np.ndarray:
     text = _text(path)
     first = _from_json(text, path) if text.lstrip()[:1] == "{" else _from_table(text.rstrip("\n").replace("\r\n", "\n").split("\n"), path)
     named = [first.get(item) for item in items]
-    known = {name: row for row, name in enumerate(sorted({n for n in named if n is not None}, key=_numbers_first), 1)}
+    known = {name: row for row, name in enumerate(sorted({n for n in named if n is not None}, key=numbers_first), 1)}
     if not known:
         raise UserError("no item of the interactions is in it", where=path, given=f"{len(first)} other items", remedy="data.category=null")
     return np.array([0, *(known[name] if name is not None else 0 for name in named)], np.int32)
@@ -36,7 +36,8 @@ def by_number(word: str) -> tuple[int, str, str]:
     return len(word.lstrip("0")), word.lstrip("0"), word
 
 
-def _numbers_first(word: str) -> tuple[bool, int, str, str]:
+def numbers_first(word: str) -> tuple[bool, int, str, str]:
+    """Sorts words of digits as numbers, and others after them."""
     return (False, *by_number(word)) if word.isascii() and word.isdigit() else (True, 0, "", word)
 
 

@@ -1,0 +1,129 @@
+"""Side columns of logs: what each row of a history reads, what is learnt of train alone, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from recsys_lab.data.interactions import open_interactions
+from recsys_lab.errors import UserError
+from tests.data.helpers import interactions_options, write
+from tests.data.test_interactions import everything
+
+#: User a has 5 events, b 4, c 3; the last of each is test, the one before it validation. Genres are the items', ratings the events'.
+HEADER = "user_id,item_id,timestamp,rating,genre"
+GENRE = {"x": "war", "y": "love", "z": "", "w": "new", "~": ""}
+EVENTS = [
+    ("a", "x", 1, "5"), ("a", "y", 2, "3"), ("a", "z", 3, "1"), ("a", "x", 4, "4"), ("a", "w", 5, "2"),
+    ("b", "y", 1, "5"), ("b", "x", 2, "1"), ("b", "z", 3, "3"), ("b", "y", 4, "5"),
+    ("c", "z", 1, "3"), ("c", "y", 2, "5"), ("c", "x", 3, "5"),
+    ("d", "~", 1, "3"),
+]  # fmt: skip
+
+
+def opened(root: Path, events=EVENTS, genres=GENRE, **options):
+    write(root / "log.csv", [HEADER, *(f"{u},{i},{t},{r},{genres[i]}" for u, i, t, r in events)])
+    return open_interactions(**interactions_options(root, **options))
+
+
+def refused(root: Path, **options) -> str:
+    with pytest.raises(UserError) as caught:
+        opened(root, **options)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_an_event_reads_its_own_rating_and_its_items_genre(tmp_path: Path) -> None:
+    data = opened(tmp_path, side=["rating", "genre"])
+    assert {f.name: (f.rows, f.pooling) for f in data.features[3:]} == {"side_rating": (4, "none"), "side_genre": (3, "none")}
+    # of train are 5, 3, 1 of a, 5 and 1 of b, 3 of c and d: rows 1, 2, 3 are 1, 3, 5
+    test = everything(data, "test")
+    assert [row["item"] for row in test] == [[2, 3, 4, 2], [3, 2, 4], [4, 3]]  # w, x, y, z, ~
+    assert [row["side_rating"] for row in test] == [[3, 2, 1, 0], [3, 1, 2], [2, 3]]
+    assert [row["side_genre"] for row in test] == [[2, 1, 0, 2], [1, 2, 0], [0, 1]]
+    assert [row["side_rating"] for row in everything(data, "train")] == [[3, 2], [3]]
+    (note,) = [note for note in data.notes if note.startswith("side columns")]
+    assert "rating (of each event: 3 values)" in note and "genre (of each item: 2 values)" in note
+
+
+def test_no_row_reads_what_the_held_out_event_says(tmp_path: Path) -> None:
+    """A rating of an event is read at later places alone: another one of the target changes no row that is asked about it."""
+    plain = opened(tmp_path, side=["rating"])
+    last = {user: max(t for u, _, t, _ in EVENTS if u == user) for user in "abcd"}
+    other = [(u, i, t, "3" if u != "d" and t == last[u] else r) for u, i, t, r in EVENTS]
+    changed = opened(tmp_path, other, side=["rating"])
+    for split in ("train", "validation", "test"):
+        assert everything(plain, split) == everything(changed, split)
+    before = [(u, i, t, "5" if t == last[u] - 1 else r) for u, i, t, r in EVENTS]
+    changed = opened(tmp_path, before, side=["rating"])
+    assert everything(plain, "validation") == everything(changed, "validation")
+    assert everything(plain, "test") != everything(changed, "test")
+
+
+def test_lists_have_several_ids_an_event(tmp_path: Path) -> None:
+    genres = {"x": "war|love", "y": "love", "z": "", "w": "new|war|odd", "~": ""}
+    data = opened(tmp_path, genres=genres, side=["genre", "rating"], lists={"genre": "|"})
+    test = everything(data, "test")
+    assert [row["side_genre"] for row in test] == [[2, 1, 1, 0, 2, 1], [1, 2, 1, 0], [0, 1]]
+    rows = data.splits["test"].read(np.arange(3))
+    assert rows.events is not None
+    assert {name: counts.tolist() for name, counts in rows.events.counts.items()} == {"side_genre": [2, 1, 1, 2, 1, 2, 1, 1, 1]}
+    mean = {f.name: f.mean_length for f in data.features}
+    assert mean["side_rating"] == mean["item"] and mean["side_genre"] > mean["item"]
+    assert any("1.3 a cell, averaged" in note for note in data.notes)
+
+
+def test_parquets_lists_need_no_separator(tmp_path: Path) -> None:
+    genres = {"x": "war|love", "y": "love", "z": "", "w": "new|war|odd", "~": ""}
+    by_text = opened(tmp_path, genres=genres, side=["genre"], lists={"genre": "|"})
+    columns = dict(zip(("user_id", "item_id", "timestamp", "rating"), zip(*EVENTS)))
+    folder = tmp_path / "parquet"
+    folder.mkdir()
+    pl.DataFrame(columns | {"genre": [genres[i].split("|") for _, i, _, _ in EVENTS]}).write_parquet(folder / "log.parquet")
+    data = open_interactions(**interactions_options(folder, side=["genre"]))
+    for split in ("train", "validation", "test"):
+        assert everything(data, split) == everything(by_text, split)
+
+
+def test_numbers_with_many_values_are_put_into_buckets_of_train(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    events = [(f"u{u}", f"i{rng.integers(9)}", t, f"{rng.gamma(2.0):.4f}") for u in range(30) for t in range(8)]
+    write(tmp_path / "log.csv", ["user_id,item_id,timestamp,price", *(",".join(map(str, event)) for event in events)])
+    data = open_interactions(**interactions_options(tmp_path, side=["price"]))
+    (price,) = [f for f in data.features if f.name == "side_price"]
+    assert price.rows == 33
+    counts = np.bincount(np.concatenate([row["side_price"] for row in everything(data, "train")]), minlength=33)
+    assert counts[0] == 0 and counts[1:].min() > 0 and counts.max() < 3 * counts[1:].mean()
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"side": ["genres"]}, "data.side: no such column in the log; given genres; allowed: rating, genre; did you mean 'genre'?"),
+        ({"side": ["item_id"]}, "the item is no side column"),
+        ({"side": ["timestamp"]}, "the time is no side column"),
+        ({"side": ["genre", "genre"]}, "named twice"),
+        ({"side": ["genre"], "lists": {"rating": "|"}}, "data.lists: no side column; given rating"),
+        ({"side": ["genre"], "lists": {"genre": ""}}, "no separator"),
+        ({"side": ["genre"], "objective": "click"}, "side columns are for the next item"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(tmp_path: Path, options: dict, named: str) -> None:
+    assert named in refused(tmp_path, **options)
+
+
+def test_columns_without_a_header_are_named_by_a_key(tmp_path: Path) -> None:
+    by_header = opened(tmp_path, side=["genre"])
+    folder = tmp_path / "bare"
+    folder.mkdir()
+    write(folder / "log.csv", [f"{u},{i},{t},{r},{GENRE[i]}" for u, i, t, r in EVENTS])
+    data = open_interactions(**interactions_options(folder, side=["genre"], columns=["user", "item", "time", "rating", "genre"]))
+    assert everything(data, "test") == everything(by_header, "test")
+
+
+def test_cells_that_look_like_lists_are_named_with_their_key(tmp_path: Path) -> None:
+    data = opened(tmp_path, genres={"x": "war|love", "y": "love", "z": "a|b", "w": "new", "~": ""}, side=["genre"])
+    assert any("several values in a cell" in note and 'data.lists={genre: "|"}' in note for note in data.notes)

@@ -80,6 +80,8 @@ def interactions_options(root: Path, **changed) -> dict:
         "category": None,
         "side": None,
         "lists": None,
+        "items_file": None,
+        "users_file": None,
         "time": False,
         "event_times": False,
         "objective": "next_item",

@@ -73,7 +73,7 @@ def test_lists_have_several_ids_an_event(tmp_path: Path) -> None:
     assert {name: counts.tolist() for name, counts in rows.events.counts.items()} == {"side_genre": [2, 1, 1, 2, 1, 2, 1, 1, 1]}
     mean = {f.name: f.mean_length for f in data.features}
     assert mean["side_rating"] == mean["item"] and mean["side_genre"] > mean["item"]
-    assert any("1.3 a cell, averaged" in note for note in data.notes)
+    assert any("1.3 each, averaged" in note for note in data.notes)
 
 
 def test_parquets_lists_need_no_separator(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_numbers_with_many_values_are_put_into_buckets_of_train(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"side": ["genres"]}, "data.side: no such column in the log; given genres; allowed: rating, genre; did you mean 'genre'?"),
+        ({"side": ["genres"]}, "data.side: no such column; given genres; allowed: rating, genre; did you mean 'genre'?"),
         ({"side": ["item_id"]}, "the item is no side column"),
         ({"side": ["timestamp"]}, "the time is no side column"),
         ({"side": ["genre", "genre"]}, "named twice"),
@@ -127,3 +127,64 @@ def test_columns_without_a_header_are_named_by_a_key(tmp_path: Path) -> None:
 def test_cells_that_look_like_lists_are_named_with_their_key(tmp_path: Path) -> None:
     data = opened(tmp_path, genres={"x": "war|love", "y": "love", "z": "a|b", "w": "new", "~": ""}, side=["genre"])
     assert any("several values in a cell" in note and 'data.lists={genre: "|"}' in note for note in data.notes)
+
+
+def test_a_file_of_items_and_one_of_users(tmp_path: Path) -> None:
+    by_log = opened(tmp_path, side=["genre"])
+    write(
+        tmp_path / "films.tsv",
+        ["item_id:token\tkind:token\tyear:float", "y\tlove\t1990", "x\twar\t", "w\tnew\t1991", "q\todd\t1992", "x\todd\t1"],
+    )
+    write(tmp_path / "people.jsonl", ['{"user_id": "a", "age": 30, "likes": ["b", "c"]}', '{"user_id": "c", "age": 40, "likes": []}'])
+    options = {"items_file": "films.tsv", "users_file": "people.jsonl", "lists": {"likes": "json"}}
+    data = opened(tmp_path, side=["kind", "age", "likes", "year"], **options)
+    test, plain = everything(data, "test"), everything(by_log, "test")
+    assert [row["side_kind"] for row in test] == [row["side_genre"] for row in plain]
+    assert [row["user_age"] for row in test] == [[1], [0], [2]] and [row["user_likes"] for row in test] == [[1, 2], [0], [0]]
+    assert {f.name: f.mean_length for f in data.features}["user_likes"] == 1.25
+    notes = " ".join(data.notes)
+    assert "films.tsv: 2 of 5 items are not in it" in notes and "1 rows have the item of another" in notes
+    assert "people.jsonl: 2 of 4 users are not in it" in notes and "age (of each user: 2 values)" in notes
+    assert data.fingerprint != by_log.fingerprint
+    other = opened(tmp_path, side=["kind"], items_file="films.tsv", file="log.csv")
+    write(tmp_path / "films.tsv", ["item_id,kind", "y,war", "x,love"])
+    assert opened(tmp_path, side=["kind"], items_file="films.tsv", file="log.csv").fingerprint != other.fingerprint
+
+
+def test_json_of_attributes_is_a_file_of_items_beside_sequences(tmp_path: Path) -> None:
+    write(tmp_path / "log.txt", ["1 5 3 4 6", "2 6 5 4", "3 3 6 4"])
+    write(tmp_path / "attributes.json", ['{"5": [7, 8], "3": [8], "9": [1]}'])
+    data = open_interactions(**interactions_options(tmp_path, file="log.txt", side=["attributes"], items_file="attributes.json"))
+    (side,) = [f for f in data.features if f.name == "side_attributes"]
+    assert side.rows == 3 and any("2 of 4 items are not in it" in note for note in data.notes)
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "named"),
+    [
+        (["item_id,kind", "x,war"], {"side": ["kinds"]}, "no such column; given kinds; allowed: rating, genre, kind; did you mean 'kind'?"),
+        (["item_id,genre", "x,war"], {"side": ["genre"]}, "a column of this name is in two files; given genre: log.csv, films.csv"),
+        (["item_id,kind", "x,war"], {"side": ["rating"]}, "data.items_file: nothing is read of it; given films.csv; allowed: kind"),
+        (["name,kind", "x,war"], {"side": ["kind"]}, "no column of the items; given name, kind"),
+        (["item_id,kind"], {"side": ["kind"]}, "no item of the interactions is in it; given no rows"),
+        (["item_id,kind", "q,war"], {"side": ["kind"]}, "no item of the interactions is in it; given 1 others"),
+        ([], {"side": ["kind"]}, "the file is empty"),
+        (["item_id,kind", "x"], {"side": ["kind"]}, "films.csv:2"),
+    ],
+)
+def test_a_bad_file_of_items_is_refused(tmp_path: Path, lines: list[str], options: dict, named: str) -> None:
+    write(tmp_path / "films.csv", lines)
+    assert named in refused(tmp_path, file="log.csv", items_file="films.csv", **options)
+
+
+@pytest.mark.parametrize("parquet", [True, False])
+def test_a_folders_name_is_a_side_column(tmp_path: Path, parquet: bool) -> None:
+    by_log = opened(tmp_path, side=["genre"])
+    log = pl.read_csv(tmp_path / "log.csv", infer_schema=False).with_columns(pl.col("genre").fill_null(""))
+    for genre, own in log.group_by("genre"):
+        folder = tmp_path / "parts" / f"genre={genre[0] or '__HIVE_DEFAULT_PARTITION__'}"
+        folder.mkdir(parents=True)
+        own = own.drop("genre")
+        own.write_parquet(folder / "a.parquet") if parquet else own.write_csv(folder / "a.csv")
+    data = open_interactions(**interactions_options(tmp_path / "parts", side=["genre"]))
+    assert everything(data, "test") == everything(by_log, "test")

@@ -80,12 +80,13 @@ _NAMES: dict[str, tuple[set[str], ...]] = {
         | {"timeframe", "utctimestamp", "tdat", "invoicedate", "orderdate", "purchasedate", "transactiondate", "ordertime", "purchasetime"},
     ),
 }
+ID_NAMES = {column: frozenset().union(*_NAMES[column]) for column in (USER, ITEM)}
 _NAMES_TIME = re.compile(r"date|time|(?:^|_)(?:ts|at|day|hour)(?:$|_)", re.IGNORECASE)
 _TYPED = re.compile(r"[^:\s]+:(token|token_seq|float|float_seq)")
 _NUMBER = r"^-?[0-9]{1,18}([.,][0-9]{1,18})?$"
 _ID = r"^[^ \t\r]([^\r]*[^ \t\r])?$"
 _ROUNDED = r"^-?[0-9](\.[0-9]+)?[eE]\+[0-9]{2,3}$|^-?[0-9]{16,}\.0*$"  # an id above 2^53 that was stored as a float
-_WHOLE = r"^(-?[0-9]+)\.0+$"  # as tables write whole numbers where some are missing
+WHOLE = r"^(-?[0-9]+)\.0+$"  # as tables write whole numbers where some are missing
 _COMMENT = "^[#%]( |$)"
 _BLANKS = " \t"
 LOOK_LINES = 1000
@@ -345,7 +346,7 @@ def events_of(frame: pl.DataFrame, layout: Layout, sides: Collection[str] = ()) 
         ids = _sequence(layout)
         return frame.select(ids.list.first().alias(USER), ids.list.slice(1).alias(ITEM)).explode(ITEM)
     events = frame.select(
-        pl.col(USER, ITEM).str.replace(_WHOLE, "$1"),
+        pl.col(USER, ITEM).str.replace(WHOLE, "$1"),
         *([TIMES[layout.times].read(pl.col(TIME))] if layout.has_times else []),
         *(pl.col(name) for name in sides),
     )

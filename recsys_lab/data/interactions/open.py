@@ -22,7 +22,7 @@ from recsys_lab.data.cache import cache_folder, digest, prepared
 from recsys_lab.data.columns import read_row_counts, write_row_counts
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.interactions.files import log_in
-from recsys_lab.data.interactions.format import COLUMNS, Layout, sniff
+from recsys_lab.data.interactions.format import COLUMNS, Layout, plain_name, sniff
 from recsys_lab.data.interactions.guess import OTHER
 from recsys_lab.data.interactions.held_out import HeldOut
 from recsys_lab.data.interactions.histories import FEWEST_TO_HOLD_OUT, TIME_ROWS, Histories
@@ -30,8 +30,9 @@ from recsys_lab.data.interactions.inputs import Inputs
 from recsys_lab.data.interactions.known import items_of, keep
 from recsys_lab.data.interactions.prepare import prepared_histories
 from recsys_lab.data.interactions.rows import Clicks, HeldOutClicks, HistoriesBefore, NextItems
-from recsys_lab.data.interactions.side_columns import USER
-from recsys_lab.data.interactions.side_wanted import Sides, check_lists, lists_in, names_in_log, of_log
+from recsys_lab.data.interactions.side_columns import ITEM, USER
+from recsys_lab.data.interactions.side_files import side_file
+from recsys_lab.data.interactions.side_wanted import Sides, names_in_log, wanted_sides
 from recsys_lab.data.measure import measure_row_counts
 from recsys_lab.data.parts import Source
 from recsys_lab.data.protocol import Feature, HistoryCounts, Split
@@ -66,6 +67,8 @@ def open_interactions(
     category: str | None,
     side: list[str] | None = None,
     lists: dict[str, str] | None = None,
+    items_file: str | None = None,
+    users_file: str | None = None,
     time: bool,
     event_times: bool,
     objective: Objective,
@@ -86,14 +89,18 @@ def open_interactions(
     """
     if objective == "next_item" and pooling != "none":
         raise UserError("the next item is predicted from a sequence", where="data.pooling", given=pooling, allowed="none")
-    if objective != "next_item" and side:
+    if objective != "next_item" and (side or items_file or users_file):
         raise UserError("side columns are for the next item", where="data.side", given=f"objective {objective}", allowed="next_item")
-    source = log_in(check_root(root), file)
-    layout, sides = _sides(source, format, columns, side or [], lists or {})
+    folder_of_files = check_root(root)
+    source = log_in(folder_of_files, file, [folder_of_files / name for name in (items_file, users_file) if name])
+    roles = columns and [OTHER if name in (side or ()) and name not in COLUMNS else name for name in columns]
+    layout = sniff(source, format, roles)  # data.columns may name side columns
+    named = {ITEM: items_file, USER: users_file}
+    layout, sides = _sides(folder_of_files, source, columns, layout, side or [], lists or {}, named)
     if (time or event_times) and not layout.has_times:
         key = "data.time" if time else "model.time_bias"
         raise UserError("there are no times", where=key, given="true", allowed="false", remedy="or name their column: data.columns")
-    attributes = only_file(check_root(root), category, (), "data.category") if category else None
+    attributes = only_file(folder_of_files, category, (), "data.category") if category else None
     folder, meta = prepared_histories(source, layout, on_bad_line, attributes, sides, cache_folder(cache))
     histories, notes = Histories.load(folder, meta), list(meta["notes"])
     if max_length is None:
@@ -138,14 +145,20 @@ def open_interactions(
     return _measured(data, passes, cache_folder(cache)) if train.rows else _counted(data, inputs.histories)
 
 
-def _sides(source: Source, format: str | None, columns: list[str] | None, side: list[str], lists: dict[str, str]) -> tuple[Layout, Sides]:
-    """The layout of the log, and the side columns that are asked for. A name of data.side may stand in data.columns."""
-    roles = columns and [OTHER if name in side and name not in COLUMNS else name for name in columns]
-    layout = sniff(source, format, roles)
-    stored = lists_in(source)
-    check_lists(lists, side, stored)
-    layout, of = of_log(layout, names_in_log(layout, source, columns), side, lists, stored)
-    return layout, Sides(of)
+def _sides(
+    root: Path,
+    source: Source,
+    columns: list[str] | None,
+    layout: Layout,
+    side: list[str],
+    lists: dict[str, str],
+    named: dict[str, str | None],
+) -> tuple[Layout, Sides]:
+    """The layout of the log, and the side columns that are asked for. `named`: the files of items and of users."""
+    stored = names_in_log(layout, source, columns)
+    own = {role: plain_name(stored[layout.columns.index(role)]) if role in layout.columns else role for role in (USER, ITEM)}
+    files = [side_file(root, name, f"data.{of}s_file", of, own[of]) for of, name in named.items() if name]
+    return wanted_sides(layout, source, stored, side, lists, files)
 
 
 def _of_sides(histories: Histories, train: NextItems | Clicks, meta: dict) -> list[Feature]:

@@ -14,7 +14,7 @@ from recsys_lab.data.interactions.format import Layout, events_of
 from recsys_lab.data.interactions.guess import ITEM, OTHER, TIME, USER, pasted, swapped, without
 from recsys_lab.data.interactions.histories import FEWEST_TO_HOLD_OUT, Histories, histories_of, order_of
 from recsys_lab.data.interactions.side import by_number, categories_of
-from recsys_lab.data.interactions.side_of_histories import said_sides, with_sides
+from recsys_lab.data.interactions.side_of_histories import Log, with_sides
 from recsys_lab.data.interactions.side_wanted import Sides
 from recsys_lab.data.interactions.times import KINDS as TIMES
 from recsys_lab.data.interactions.times import NUMBERS, has_several_units, without_instant
@@ -48,6 +48,7 @@ def prepared_histories(
     options |= {"keys": keys} if keys else {}
     options |= {"sides": sides.plain()} if sides else {}
     sources = [*(source_identity(part.path) for part in source.parts), *([source_identity(category)] if category else [])]
+    sources += [file.identity for file, _ in sides.files]
 
     def prepare(folder: Path) -> dict:
         reading = Reading()
@@ -56,7 +57,9 @@ def prepared_histories(
         if not blocks:
             raise UserError("no interactions", where=path, given="no line that can be read", allowed="one line or more")
         events = pl.concat(blocks, how="vertical_relaxed")
-        histories, items, ties = _histories(events, layout, path, category, sides)
+        read, ties = _read(events, layout, path, category)
+        histories, said = with_sides(read, sides)
+        items = read.items
         (folder / "items.txt").write_text("".join(f"{item}\n" for item in items), encoding="utf-8")
         meta = histories.save(folder)
         categories = None if histories.categories is None else digest(histories.categories.tolist())
@@ -64,7 +67,7 @@ def prepared_histories(
             "notes": [
                 *_notes(histories, layout, ties),
                 *source.notes("log"),
-                *said_sides(histories, events, sides),
+                *said,
                 *_missing_times(events),
                 *_copies(events),
                 *reading.notes(),
@@ -72,7 +75,7 @@ def prepared_histories(
             "sources": sources,
             "sha256": reading.sha256,
             "options": options,
-            "fingerprint": digest([reading.sha256, options, categories]),
+            "fingerprint": digest([reading.sha256, options, categories, *(side.fingerprint for side in histories.sides)]),
         }
 
     return prepared(cache, "interactions", [sources, options, LAYOUT], prepare)
@@ -84,8 +87,8 @@ def _stored(layout: Layout) -> dict:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(layout).items() if name not in plain}
 
 
-def _histories(frame: pl.DataFrame, layout: Layout, path: Path, category: Path | None, sides: Sides) -> tuple[Histories, list[str], int]:
-    """The histories, the ids of item rows 1, 2, ... as the file writes them, and how many ties were broken by a hash."""
+def _read(frame: pl.DataFrame, layout: Layout, path: Path, category: Path | None) -> tuple[Log, int]:
+    """The log as histories, and how many ties were broken by a hash."""
     users, user_of = _numbered(frame["user"])
     items, item_of = _numbered(frame["item"])
     if len(items) < 2:
@@ -116,15 +119,15 @@ def _histories(frame: pl.DataFrame, layout: Layout, path: Path, category: Path |
     categories = categories_of(category, items) if category else None
     sizes, unit = (len(users), len(items)), TIMES[layout.times].unit
     if times is None:
-        histories = with_sides(histories_of(user_of, item_of + 1, None, *sizes, categories), frame, order_of(user_of, None, None), sides)
+        histories = histories_of(user_of, item_of + 1, None, *sizes, categories)
         _refuse_sorted_by_item(histories, path)
         if layout.guessed:
             _refuse_item_by_item(user_of, item_of, layout, path)
-        return histories, items, 0
+        return Log(histories, frame, order_of(user_of, None, None), items, users), 0
     ties = _ties_sorted_by_item(user_of, item_of, times)
     drawn = hashing.bits(hashing.key("ties", 1), np.arange(len(times))) if ties else None
     histories = histories_of(user_of, item_of + 1, times, *sizes, categories, unit, drawn)
-    return with_sides(histories, frame, order_of(user_of, times, drawn), sides), items, ties
+    return Log(histories, frame, order_of(user_of, times, drawn), items, users), ties
 
 
 def _refuse_odd_times(times: np.ndarray, items: np.ndarray, n_items: int, layout: Layout, path: Path) -> None:

@@ -5,6 +5,7 @@ A value that the train part has gets a row from 1 on. Row 0 is for a missing val
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,14 @@ class SideColumn:
     @property
     def is_list(self) -> bool:
         return self.ends is not None
+
+    @property
+    def fingerprint(self) -> str:
+        """Of what it says of which cell."""
+        found = hashlib.sha256(repr((self.feature, self.of, self.rows, self.known)).encode())
+        for array in (self.ids, self.ends):
+            found.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
+        return found.hexdigest()
 
     def read(self, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """How many ids each of `cells` [n] has, int64 [n], and the ids, int32 [sum]."""

@@ -54,7 +54,7 @@ def with_sides(log: Log, sides: Sides) -> tuple[Histories, list[str]]:
 def _of_log(log: Log, wanted: Wanted) -> SideColumn:
     """A column of the log: of the items, where each item has one value on all of its events and some have several, else of the events."""
     cells = log.events[wanted.column].gather(log.order)
-    column = encoded(wanted.feature, EVENT, cells, wanted.separator, log.histories.in_train)
+    column = encoded(wanted.name, wanted.feature, EVENT, cells, wanted.separator, log.histories.in_train)
     column = replace(column, mean_ids=len(column.ids) / len(cells))
     if not log.events.select(ITEM_OF_LOG, wanted.column).n_unique() == len(log.items) < log.events.height:
         return column
@@ -67,11 +67,11 @@ def _of_log(log: Log, wanted: Wanted) -> SideColumn:
 def _of_file(log: Log, file: SideFile, wanted: Wanted, cells: pl.Series) -> SideColumn:
     """A column of a file of items or users. What is learnt of train is learnt of those that its events have."""
     if file.of == USER:
-        column = encoded(wanted.feature, USER, cells, wanted.separator, np.ones(len(cells), bool))
+        column = encoded(wanted.name, wanted.feature, USER, cells, wanted.separator, np.ones(len(cells), bool))
         return replace(column, mean_ids=len(column.ids) / len(cells))
     in_train = np.zeros(len(cells) + 1, bool)
     in_train[log.histories.ids[log.histories.in_train]] = True
-    column = encoded(wanted.feature, ITEM, pl.concat([pl.Series([None], dtype=pl.String), cells]), wanted.separator, in_train)
+    column = encoded(wanted.name, wanted.feature, ITEM, pl.concat([pl.Series([None], dtype=pl.String), cells]), wanted.separator, in_train)
     counts, _ = column.read(np.arange(len(cells) + 1))
     return replace(column, mean_ids=float(counts[log.histories.ids].mean()))
 

@@ -17,6 +17,7 @@ class Events:
     actions: torch.Tensor  # [N] uint8, bits
     asked: torch.Tensor  # [B] int64, seconds; 0 of padding
     counts: dict[str, torch.Tensor] = field(default_factory=dict)  # by feature [N] int64
+    timed: bool = True  # else times are 0, and not known
 
     @property
     def tensors(self) -> tuple[torch.Tensor, ...]:
@@ -25,7 +26,7 @@ class Events:
     def each(self, moved: Callable[[torch.Tensor], torch.Tensor]) -> Events:
         """What `moved` makes of each tensor."""
         counts = {name: moved(tensor) for name, tensor in self.counts.items()}
-        return Events(moved(self.times), moved(self.actions), moved(self.asked), counts)
+        return Events(moved(self.times), moved(self.actions), moved(self.asked), counts, self.timed)
 
 
 @dataclass

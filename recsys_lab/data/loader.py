@@ -61,7 +61,7 @@ def _events(events: RowEvents, padded: int) -> Events:
     asked[: len(events.asked)] = events.asked
     times, actions = np.ascontiguousarray(events.times, np.int64), np.ascontiguousarray(events.actions, np.uint8)
     counts = {name: torch.from_numpy(np.ascontiguousarray(own, np.int64)) for name, own in events.counts.items()}
-    return Events(torch.from_numpy(times), torch.from_numpy(actions), torch.from_numpy(asked), counts)
+    return Events(torch.from_numpy(times), torch.from_numpy(actions), torch.from_numpy(asked), counts, events.timed)
 
 
 class RankLoader:

@@ -47,12 +47,14 @@ class RowEvents:
     """What histories say beside their ids, N events of B rows, row after row. A history's features are as long as its events.
 
     `counts`: features that have several ids an event are longer: by name how many of their ids each event has, one at least.
+    `timed`: whether times are known; else they are 0.
     """
 
     times: np.ndarray  # [N] int64: seconds, rising within a row
     actions: np.ndarray  # [N] uint8: bits, of what the user did
     asked: np.ndarray  # [B] int64: the time of the question, in seconds
     counts: Mapping[str, np.ndarray] = field(default_factory=dict)  # [N] int64 each
+    timed: bool = True
 
 
 @dataclass(frozen=True)

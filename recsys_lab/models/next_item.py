@@ -150,7 +150,7 @@ class NextItem:
 def times_of(values: Any) -> Tensor | None:
     """int64 [N]: when each item of a batch's histories came. None where it does not say so."""
     times: Tensor | None = getattr(values, "times", None)
-    return times
+    return times if getattr(values, "timed", True) else None
 
 
 def counts_of(values: Any) -> Mapping[str, Tensor]:

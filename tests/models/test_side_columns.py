@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from recsys_lab.data.batch import Events
+from recsys_lab.errors import UserError
 from recsys_lab.models.history import history_of, placed_rows
 from recsys_lab.models.workload import describe
 from recsys_lab.tables import Table
@@ -123,3 +126,11 @@ def test_a_category_that_decides_the_next_item_is_learnt_with_the_side_column(ki
         return float((scores.argsort(1, descending=True)[:, :4] == targets[:, None]).any(1).float().mean())
 
     assert hits(tables) > 0.8 > 0.45 > hits(tables[:1])  # by chance 1 / 6
+
+
+def test_a_time_bias_does_not_take_missing_times_for_times() -> None:
+    ids, events = batch()
+    model = hstu(TABLES, time_bias=True)
+    assert model(events, keyed(ids)).shape == (sum(LENGTHS), 2)
+    with pytest.raises(UserError, match="a time bias needs times"):
+        model(replace(events, timed=False), keyed(ids))

@@ -55,7 +55,7 @@ class Inputs:
     def events(self, where: np.ndarray, lengths: np.ndarray) -> RowEvents | None:
         """When each item came, and as the time of the question the last one's; and how many ids a side column of lists has of each.
 
-        None where neither was asked for. Times that were not are 0.
+        None where neither was asked for.
         """
         lists = [side for side in self.histories.sides if side.is_list and side.of != USER]
         counts = {side.feature: side.read(self._cells(side, where, where))[0] for side in lists}
@@ -64,7 +64,7 @@ class Inputs:
             return None
         times, last = np.zeros(len(where), np.int64) if instants is None else instants[where], np.cumsum(lengths) - 1
         asked = np.where(lengths > 0, times[np.maximum(last, 0)] if len(times) else 0, 0)
-        return RowEvents(times, np.zeros(len(times), np.uint8), asked, counts)
+        return RowEvents(times, np.zeros(len(times), np.uint8), asked, counts, timed=instants is not None)
 
 
 def click_rows(inputs: Inputs, ends: np.ndarray, lengths: np.ndarray, candidates: np.ndarray, labels: np.ndarray) -> Rows:

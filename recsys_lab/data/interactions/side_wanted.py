@@ -98,7 +98,7 @@ def wanted_sides(
                 "nothing is read of it", where=file.key, given=file.source.name, allowed=allowed, remedy="name columns: data.side=[...]"
             )
     prefixed = [f"{_prefix(places[name])}{name}" for name in side]
-    features, separators = dict(zip(side, feature_names(prefixed))), in_lists | dict(lists)
+    features, separators = dict(zip(side, feature_names(prefixed, "data.side"))), in_lists | dict(lists)
     of_log = {name: place for name, place in places.items() if isinstance(place, int)}
     columns = list(layout.columns)
     for name, place in of_log.items():

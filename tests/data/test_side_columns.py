@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from recsys_lab.data.interactions import open_interactions
 from recsys_lab.errors import UserError
@@ -188,3 +192,30 @@ def test_a_folders_name_is_a_side_column(tmp_path: Path, parquet: bool) -> None:
         own.write_parquet(folder / "a.parquet") if parquet else own.write_csv(folder / "a.csv")
     data = open_interactions(**interactions_options(tmp_path / "parts", side=["genre"]))
     assert everything(data, "test") == everything(by_log, "test")
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 10**6))
+def test_rows_are_those_of_a_plain_reading(seed: int) -> None:
+    """Of random logs, unsorted, with missing values and lists: every row reads the cells of its events, by values of train."""
+    draw = random.Random(seed)
+    events = [
+        (f"u{u}", f"i{draw.randrange(12)}", draw.randrange(10**6), "|".join(draw.sample("abcdefg", draw.choice([0, 1, 1, 2, 3]))))
+        for u in range(draw.randrange(4, 9))
+        for _ in range(draw.randrange(2, 9))
+    ]
+    draw.shuffle(events)
+    with TemporaryDirectory() as folder:
+        write(Path(folder) / "log.csv", ["user_id,item_id,timestamp,tags", *(",".join(map(str, event)) for event in events)])
+        data = open_interactions(**interactions_options(Path(folder), side=["tags"], lists={"tags": "|"}))
+        by_user = {user: sorted((e for e in events if e[0] == user), key=lambda e: e[2]) for user in sorted({e[0] for e in events})}
+        in_train = [e for own in by_user.values() for e in (own[:-2] if len(own) > 2 else own)]
+        values = sorted({value for e in in_train for value in e[3].split("|") if value})
+        ids = {id(e): [values.index(v) + 1 for v in e[3].split("|") if v in values] or [0] for e in events}
+        for split, back in (("validation", 2), ("test", 1)):
+            held_out = data.held_out[split]
+            rows = data.splits[split].read(np.arange(held_out.rows))
+            own = [list(by_user.values())[user][:-back] for user in held_out.users]
+            assert rows.ids_by_feature()[-1].tolist() == [i for user in own for e in user for i in ids[id(e)]]
+            assert rows.events is not None
+            assert rows.events.counts["side_tags"].tolist() == [len(ids[id(e)]) for user in own for e in user]

@@ -84,7 +84,8 @@ def open_interactions(
 
     `loss`: of next_item, which says what `negatives` are of: each place of a history (binary), a history (sampled_softmax), or none
     (in_batch_softmax; softmax: data/catalogue.py has every item). `pooling`: of all features. None makes them sequences. `passes`: of the
-    train split over the users, each with other negatives.
+    train split over the users, each with other negatives. `side`: columns of the log, of `items_file` and of `users_file` that say more of
+    events, items and users, for next_item; `lists`: what separates several values in a cell of these.
     Raises UserError for a missing or bad file, and for options that cannot go together.
     """
     if objective == "next_item" and pooling != "none":

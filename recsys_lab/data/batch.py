@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
@@ -16,10 +16,17 @@ class Events:
     times: torch.Tensor  # [N] int64, seconds
     actions: torch.Tensor  # [N] uint8, bits
     asked: torch.Tensor  # [B] int64, seconds; 0 of padding
+    counts: dict[str, torch.Tensor] = field(default_factory=dict)  # by feature [N] int64
+    timed: bool = True  # else times are 0, and not known
 
     @property
-    def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        return self.times, self.actions, self.asked
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        return self.times, self.actions, self.asked, *self.counts.values()
+
+    def each(self, moved: Callable[[torch.Tensor], torch.Tensor]) -> Events:
+        """What `moved` makes of each tensor."""
+        counts = {name: moved(tensor) for name, tensor in self.counts.items()}
+        return Events(moved(self.times), moved(self.actions), moved(self.asked), counts, self.timed)
 
 
 @dataclass
@@ -53,7 +60,7 @@ class Batch:
             dense=None if self.dense is None else moved(self.dense),
             sparse=sparse,
             labels=moved(self.labels),
-            events=None if self.events is None else Events(*map(moved, self.events.tensors)),
+            events=None if self.events is None else self.events.each(moved),
         )
 
     def record_stream(self, stream: torch.Stream) -> None:

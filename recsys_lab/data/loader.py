@@ -60,7 +60,8 @@ def _events(events: RowEvents, padded: int) -> Events:
     asked = np.zeros(padded, np.int64)
     asked[: len(events.asked)] = events.asked
     times, actions = np.ascontiguousarray(events.times, np.int64), np.ascontiguousarray(events.actions, np.uint8)
-    return Events(torch.from_numpy(times), torch.from_numpy(actions), torch.from_numpy(asked))
+    counts = {name: torch.from_numpy(np.ascontiguousarray(own, np.int64)) for name, own in events.counts.items()}
+    return Events(torch.from_numpy(times), torch.from_numpy(actions), torch.from_numpy(asked), counts, events.timed)
 
 
 class RankLoader:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -12,6 +12,9 @@ import numpy as np
 from recsys_lab.tables import AccessStatistics, RankLaw
 from recsys_lab.tables.counted import CountedLaw
 from recsys_lab.tables.lengths import Lengths
+
+#: How names of features begin that say more of each item of a history, and of its user.
+SIDE, CONTEXT = "side_", "user_"
 
 
 @dataclass(frozen=True)
@@ -41,11 +44,17 @@ class Feature:
 
 @dataclass(frozen=True)
 class RowEvents:
-    """What histories say beside their ids, N events of B rows, row after row. A history's features are as long as its events."""
+    """What histories say beside their ids, N events of B rows, row after row. A history's features are as long as its events.
+
+    `counts`: features that have several ids an event are longer: by name how many of their ids each event has, one at least.
+    `timed`: whether times are known; else they are 0.
+    """
 
     times: np.ndarray  # [N] int64: seconds, rising within a row
     actions: np.ndarray  # [N] uint8: bits, of what the user did
     asked: np.ndarray  # [B] int64: the time of the question, in seconds
+    counts: Mapping[str, np.ndarray] = field(default_factory=dict)  # [N] int64 each
+    timed: bool = True
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 
 from recsys_lab.data.interactions import known as known_items
 from recsys_lab.data.interactions.histories import TIME_ROWS
+from recsys_lab.data.interactions.side_columns import ITEM, SideColumn
 from recsys_lab.data.table import known as known_values
 from recsys_lab.data.table.prepare import feature_names
 from recsys_lab.errors import UserError
@@ -28,6 +29,7 @@ class RawInputs:
         features: by feature its column, how its values become rows, and which words it knows.
         words: by name of words, what they are made of: words, sorted by their bytes, and the row of each.
         items: the words of the items' rows from 1 on, of a model that ranks items.
+        of_items: by feature, side columns of items: ids, one item row after the other, and where those of each end.
     """
 
     dense: list[dict[str, Any]]
@@ -35,6 +37,7 @@ class RawInputs:
     words: dict[str, tuple[list[str], np.ndarray]]
     categories: np.ndarray | None = None
     history: dict[str, Any] | None = None
+    of_items: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
     def write_words(self, file: Path) -> None:
         """The words as tensors, to be found by bisection where the file lies."""
@@ -43,6 +46,11 @@ class RawInputs:
             tensors |= _tensors_of(name, words, rows)
         if self.categories is not None:
             tensors["categories"] = torch.from_numpy(self.categories.astype(np.int64))
+        for name, (ids, ends) in self.of_items.items():
+            tensors |= {
+                f"{name}.of_items": torch.from_numpy(ids.astype(np.int64)),
+                f"{name}.item_ends": torch.from_numpy(ends.astype(np.int64)),
+            }
         write_tensors(file, tensors, {"format": "pt"})
 
 
@@ -89,8 +97,12 @@ def _of_table(known: known_values.Known, read: Iterable[str]) -> RawInputs:
 
 def _of_interactions(folder: Path, read: Iterable[str]) -> RawInputs:
     figures, items = known_items.kept(folder)
+    sides = {meta["feature"]: (number, meta) for number, meta in enumerate(figures["sides"])}
     features: dict[str, dict[str, Any]] = {}
     for feature in read:
+        if feature in sides:
+            features[feature] = _of_side(sides[feature][1])
+            continue
         of_candidate = feature.startswith("candidate")
         ids = "category" if "category" in feature else "time" if feature == "time" else "item"
         column = "time" if ids == "time" else "candidate" if of_candidate else "item"
@@ -107,8 +119,23 @@ def _of_interactions(folder: Path, read: Iterable[str]) -> RawInputs:
     words = {"item": ([items[i] for i in order], np.array(order, np.int32) + 1)}
     path = folder / known_items.CATEGORIES_FILE
     categories = np.fromfile(path, np.int32) if any(one["ids"] == "category" for one in features.values()) else None
+    of_items: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for number, meta in sides.values():
+        if not meta["is_number"]:
+            ordered = sorted(range(len(meta["known"])), key=lambda i: meta["known"][i].encode())
+            words[meta["feature"]] = [meta["known"][i] for i in ordered], np.array(ordered, np.int32) + 1
+        if meta["of"] == ITEM:
+            side = SideColumn.load(folder, number, meta)
+            of_items[meta["feature"]] = side.ids, np.arange(1, len(side.ids) + 1) if side.ends is None else side.ends
     history = {"max_length": figures["max_length"], "time_unit": figures["unit"], "time_rows": TIME_ROWS, "items": len(items)}
-    return RawInputs([], features, words, categories, history)
+    return RawInputs([], features, words, categories, history, of_items)
+
+
+def _of_side(meta: dict[str, Any]) -> dict[str, Any]:
+    """How a side column is served: from the rows' items, or from a column of its own, a value an item or one a user."""
+    column = "item" if meta["of"] == ITEM else meta["name"] if meta["name"] not in ("item", "time") else meta["feature"]
+    words, edges = (None, list(meta["known"])) if meta["is_number"] else (meta["feature"], None)
+    return {"column": column, "ids": f"of_{meta['of']}", "words": words, "edges": edges, "separator": meta["separator"], "many": True}
 
 
 def _tensors_of(name: str, words: list[str], rows: np.ndarray) -> dict[str, torch.Tensor]:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from recsys_lab.data.protocol import CONTEXT, SIDE
 from recsys_lab.errors import UserError
 from recsys_lab.models.click_model import ClickModel
 from recsys_lab.models.history import CANDIDATE, HISTORY
@@ -78,10 +79,10 @@ def example(model: ClickModel, tables: tuple[Table, ...], dense_width: int) -> t
 
 
 def _length_of(feature: str) -> Any:
-    """T of a feature: that of the history, one of its own, or None of a candidate, which is one."""
-    if feature in CANDIDATE:
+    """T of a feature: that of the history, one of its own, or None of a candidate and of what is known of a user, which are one."""
+    if feature in CANDIDATE or feature.startswith(CONTEXT):
         return None
-    return torch.export.Dim("length" if feature in HISTORY else f"length_of_{feature}", min=1, max=_MOST)
+    return torch.export.Dim("length" if feature in HISTORY or feature.startswith(SIDE) else f"length_of_{feature}", min=1, max=_MOST)
 
 
 def write_onnx(program: torch.export.ExportedProgram, file: Path) -> str:

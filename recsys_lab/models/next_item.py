@@ -14,7 +14,7 @@ Shapes: N places of B histories, D embedding dimension, K negatives.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import log
 from typing import Any
 
@@ -25,6 +25,7 @@ from torch.nn.functional import normalize
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor
 
 from recsys_lab.base.losses import BINARY, IN_BATCH_SOFTMAX, SOFTMAX
+from recsys_lab.data.protocol import CONTEXT, SIDE
 from recsys_lab.models.jagged import Places
 from recsys_lab.tables import Table
 
@@ -41,17 +42,22 @@ class Told:
     positive: Tensor  # [N]
     negative: Tensor
     times: Tensor | None = None  # int64 [N]
+    counts: Mapping[str, Tensor] = field(default_factory=dict)  # of side columns of lists: ids of each item, int64 [N]
 
     @staticmethod
     def of(sparse: KeyedJaggedTensor, values: Any = None) -> Told:
         """Those of a batch. `values`: its events, if it has any (data/batch.py)."""
-        return Told(sparse[POSITIVE].values(), sparse[NEGATIVE].values(), times_of(values))
+        return Told(sparse[POSITIVE].values(), sparse[NEGATIVE].values(), times_of(values), counts_of(values))
 
     @staticmethod
     def example(looked_up: Mapping[str, JaggedTensor]) -> Told:
-        """As many ids and times as rows, on the meta device."""
+        """As many ids and times as rows, on the meta device. Side columns of lists have equally many ids an item."""
         sizes = (len(looked_up[name].values()) for name in (*TOLD, POSITIVE))
-        return Told(*(torch.empty(size, dtype=torch.int64, device="meta") for size in sizes))
+        events = len(looked_up[POSITIVE].values())
+        ids = {name: len(rows.values()) for name, rows in looked_up.items() if name.startswith(SIDE)}
+        counts = {name: torch.full((events,), of // events) for name, of in ids.items() if of > events > 0}
+        positive, negative, times = (torch.empty(size, dtype=torch.int64, device="meta") for size in sizes)
+        return Told(positive, negative, times, counts)
 
 
 @dataclass(frozen=True)
@@ -117,6 +123,12 @@ class NextItem:
             each = mean_lengths.get(NEGATIVE, 1.0)
             by_place = max(1, round(each / max(1.0, mean_lengths.get(POSITIVE, 1.0)))) * lengths[POSITIVE]
             lengths[NEGATIVE] = by_place if self.loss == BINARY else max(1, round(each))
+        for name in lengths:
+            if name.startswith(SIDE) and POSITIVE in lengths:
+                each = mean_lengths.get(name, 1.0) / max(1.0, mean_lengths.get(POSITIVE, 1.0))
+                lengths[name] = max(1, round(each)) * lengths[POSITIVE]
+            elif name.startswith(CONTEXT):
+                lengths[name] = max(1, round(mean_lengths.get(name, 1.0)))
         counts = {name: self.items if name == NEGATIVE and self.loss == SOFTMAX else samples * lengths[name] for name in features}
         rows = {name: torch.empty(count, dim, device="meta", requires_grad=True) for name, count in counts.items()}
         return {name: JaggedTensor(own, lengths=torch.full((samples,), lengths[name])) for name, own in rows.items()}
@@ -138,7 +150,13 @@ class NextItem:
 def times_of(values: Any) -> Tensor | None:
     """int64 [N]: when each item of a batch's histories came. None where it does not say so."""
     times: Tensor | None = getattr(values, "times", None)
-    return times
+    return times if getattr(values, "timed", True) else None
+
+
+def counts_of(values: Any) -> Mapping[str, Tensor]:
+    """int64 [N] by feature: how many ids of it each item of a batch's histories has. Others have one."""
+    counts: Mapping[str, Tensor] = getattr(values, "counts", {})
+    return counts
 
 
 def items_of(tables: Sequence[Table]) -> int:

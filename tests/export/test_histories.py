@@ -16,6 +16,7 @@ import recsys_lab.export.served as served
 from recsys_lab.data.interactions import open_interactions
 from recsys_lab.export.inputs import raw_inputs
 from recsys_lab.tables import Table
+from tests.data.helpers import interactions_options
 
 
 @pytest.fixture
@@ -80,3 +81,52 @@ def test_a_history_has_the_rows_of_the_test_split(
         assert model.ids(raw | text, inputs.features["time"]) == expected["time"].tolist()
     with pytest.raises(ValueError, match="a time is needed"):
         model.ids(raw | {"time": times}, inputs.features["time"])
+
+
+def test_side_columns_have_the_rows_of_the_test_split(
+    log: list[tuple[str, list[str], list[int]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(served.__file__).parent))
+    serve = __import__("serve")
+    sys.modules.pop("serve")
+    draw, cells = random.Random(4), {}
+    lines = ["user_id,item_id,timestamp,tags,price"]
+    for user, items, times in log:
+        cells[user] = [(draw.choice(["", "a", "a|b", "c|NA|a", f"rare {user}", "NA"]), f"{draw.gauss(3, 2):.2f}") for _ in items]
+        lines += [f"{user},{item},{time},{','.join(own)}" for item, time, own in zip(items, times, cells[user])]
+    (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "films.tsv").write_text("\n".join(["item_id\tgenre", *(f"i{n:02d}\tg{n % 4};g{n % 3}" for n in range(18))]) + "\n")
+    (tmp_path / "people.csv").write_text("\n".join(["user_id,age", *(f"u{n:02d},{n % 5}.0" for n in range(9))]) + "\n")
+    data = open_interactions(
+        **interactions_options(
+            tmp_path,
+            file="log.csv",
+            side=["tags", "price", "genre", "age"],
+            lists={"tags": "|", "genre": ";"},
+            items_file="films.tsv",
+            users_file="people.csv",
+            max_length=5,
+        )
+    )
+    assert data.keep is not None
+    data.keep(tmp_path / "vocabulary")
+    read = {f.name: Table(f.table_name, f.rows, 4, (f.name,), f.pooling) for f in data.features if f.name not in ("positive", "negative")}
+    inputs = raw_inputs(tmp_path / "vocabulary", read, 0)
+    inputs.write_words(tmp_path / "words.safetensors")
+    model = object.__new__(serve.Model)
+    with safe_open(tmp_path / "words.safetensors", "pt") as file:
+        model.words = {name: serve.Words(file, name) for name in inputs.words}
+        model.of_items = {"side_genre": (file.get_tensor("side_genre.of_items"), file.get_tensor("side_genre.item_ends"))}
+    model.history, split = inputs.history, data.splits["test"]
+    for row in range(split.rows):
+        rows = split.read(np.array([row]))
+        expected = dict(zip((f.name for f in data.features), np.split(rows.ids, np.cumsum(rows.lengths[:, 0])[:-1])))
+        user, items, _ = log[row]
+        tags, prices = zip(*cells[user][:-1])
+        raw = {"item": items[:-1], "tags": list(tags), "price": list(prices), "age": int(user[1:]) % 5 if int(user[1:]) < 9 else None}
+        for name, feature in inputs.features.items():
+            if name != "item":
+                found = model.cells(name, raw, feature)
+                assert [i for cell in found for i in cell] == expected[name].tolist(), (row, name)
+                if rows.events is not None and name in rows.events.counts:
+                    assert [len(cell) for cell in found] == rows.events.counts[name].tolist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,8 +24,10 @@ SUFFIXES = (".inter", ".txt", ".csv", ".tsv", ".dat", ".data", ".rating", ".parq
 _LAST = (".json",)
 
 
-def log_in(root: Path, name: str | None) -> Source:
+def log_in(root: Path, name: str | None, beside: Collection[Path] = ()) -> Source:
     """The log `name` of `root`, a file or a folder of part files. Without a name the only file there, or its part files.
+
+    `beside`: files of `root` that are no logs.
 
     Part files are those that are named so, and those in folders that are called as a value of a column is. UserError where there is no log,
     or more than one.
@@ -33,7 +35,9 @@ def log_in(root: Path, name: str | None) -> Source:
     if name:
         path = root / path_of(name, "data.file")
         return source_of(path if path.is_dir() else named_file(root, name, "data.file"), None, SUFFIXES)
-    files = [path for path in root.iterdir() if is_table(path, SUFFIXES) and what_is(path) is None]
+    files = [path for path in root.iterdir() if is_table(path, SUFFIXES) and what_is(path) is None and path not in beside]
+    if beside and len(files) == 1:
+        return source_of(files[0])
     parts = [] if len(files) == 1 else [part for part in parts_in(root, SUFFIXES) if part.keys or is_part(part.path)]
     if not parts or not {part.path for part in parts}.issuperset(files):
         if len(files) > 1:

@@ -80,12 +80,13 @@ _NAMES: dict[str, tuple[set[str], ...]] = {
         | {"timeframe", "utctimestamp", "tdat", "invoicedate", "orderdate", "purchasedate", "transactiondate", "ordertime", "purchasetime"},
     ),
 }
+ID_NAMES = {column: frozenset().union(*_NAMES[column]) for column in (USER, ITEM)}
 _NAMES_TIME = re.compile(r"date|time|(?:^|_)(?:ts|at|day|hour)(?:$|_)", re.IGNORECASE)
 _TYPED = re.compile(r"[^:\s]+:(token|token_seq|float|float_seq)")
 _NUMBER = r"^-?[0-9]{1,18}([.,][0-9]{1,18})?$"
 _ID = r"^[^ \t\r]([^\r]*[^ \t\r])?$"
 _ROUNDED = r"^-?[0-9](\.[0-9]+)?[eE]\+[0-9]{2,3}$|^-?[0-9]{16,}\.0*$"  # an id above 2^53 that was stored as a float
-_WHOLE = r"^(-?[0-9]+)\.0+$"  # as tables write whole numbers where some are missing
+WHOLE = r"^(-?[0-9]+)\.0+$"  # as tables write whole numbers where some are missing
 _COMMENT = "^[#%]( |$)"
 _BLANKS = " \t"
 LOOK_LINES = 1000
@@ -247,11 +248,15 @@ def check_given(kind: str | None, columns: Sequence[str] | None) -> None:
         raise UserError("user and item are needed, each column once", where="data.columns", given=list(columns), allowed=", ".join(COLUMNS))
 
 
+def plain_name(field: str) -> str:
+    """A header's field without quotes, blanks around it and the type that RecBole's carry (`user_id:token`)."""
+    plain = field.strip(_BLANKS + "\"'")
+    return plain.rsplit(":", 1)[0] if _TYPED.fullmatch(plain) else plain
+
+
 def _names_in(first: list[str]) -> list[str]:
-    """Those of a header's fields in lower case, less signs and the types that RecBole's carry (`user_id:token`)."""
-    plain = [field.strip(_BLANKS + "\"'") for field in first]
-    names = [field.rsplit(":", 1)[0] if _TYPED.fullmatch(field) else field for field in plain]
-    return [re.sub(r"[\W_]", "", name.lower()) for name in names]
+    """Those of a header's fields in lower case, less signs."""
+    return [re.sub(r"[\W_]", "", plain_name(field).lower()) for field in first]
 
 
 def _is_header(first: list[str]) -> bool:
@@ -332,13 +337,18 @@ def checks_of(layout: Layout, names: Collection[str]) -> tuple[Check, ...]:
     return tuple(checks)
 
 
-def events_of(frame: pl.DataFrame, layout: Layout) -> pl.DataFrame:
-    """A row an interaction: `user`, `item` (words) and, where the log has it, `time` (int64, or float64 where one has a fraction)."""
+def events_of(frame: pl.DataFrame, layout: Layout, sides: Collection[str] = ()) -> pl.DataFrame:
+    """A row an interaction: `user`, `item` (words) and, where the log has it, `time` (int64, or float64 where one has a fraction).
+
+    The columns `sides` of the frame follow as they are.
+    """
     if layout.kind == "sequences":
         ids = _sequence(layout)
         return frame.select(ids.list.first().alias(USER), ids.list.slice(1).alias(ITEM)).explode(ITEM)
     events = frame.select(
-        pl.col(USER, ITEM).str.replace(_WHOLE, "$1"), *([TIMES[layout.times].read(pl.col(TIME))] if layout.has_times else [])
+        pl.col(USER, ITEM).str.replace(WHOLE, "$1"),
+        *([TIMES[layout.times].read(pl.col(TIME))] if layout.has_times else []),
+        *(pl.col(name) for name in sides),
     )
     if layout.has_times and layout.times == NUMBERS and not frame[TIME].str.contains("[.eE]|[0-9]{19}").any():
         return events.with_columns(frame[TIME].cast(pl.Int64))

@@ -18,6 +18,7 @@ from recsys_lab.data.interactions.times import (
     are_years_last,
     kind_of_times,
 )
+from recsys_lab.data.protocol import SIDE
 from recsys_lab.data.text import shorten
 from recsys_lab.errors import UserError
 
@@ -214,7 +215,7 @@ def unclear(fields: Sequence[Sequence[str]], path: Path) -> UserError:
 
 
 def pasted(columns: Sequence[str]) -> str:
-    return f"data.columns=[{','.join(columns)}]"
+    return f"data.columns=[{','.join(column.removeprefix(SIDE) for column in columns)}]"
 
 
 def _are_times(values: Sequence[str]) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 
 from recsys_lab.data import hashing
 from recsys_lab.data.columns import mapped
+from recsys_lab.data.interactions.side_columns import SideColumn
 
 #: With fewer, nothing is left for training once two are held out. Such a user is in the train split alone.
 FEWEST_TO_HOLD_OUT = 3
@@ -66,6 +67,7 @@ class Histories:
     unseen: Unseen  # by all a user's interactions
     unseen_in_train: Unseen  # by its train part
     instants: np.ndarray | None = None  # int64 [N], in what gaps count; None without times
+    sides: tuple[SideColumn, ...] = ()
 
     @property
     def users(self) -> int:
@@ -80,6 +82,11 @@ class Histories:
     def train_lengths(self) -> np.ndarray:
         """int64 [U]: all but the last two interactions, or all of a user that has too few."""
         return train_lengths(self.lengths)
+
+    @property
+    def in_train(self) -> np.ndarray:
+        """bool [N]: whether an interaction is of a user's train part."""
+        return np.arange(len(self.ids)) - np.repeat(self.first[:-1], self.lengths) < np.repeat(self.train_lengths, self.lengths)
 
     def held_out(self) -> np.ndarray:
         """int64: the users with a validation and a test item."""
@@ -104,6 +111,7 @@ class Histories:
             unseen("unseen", meta["unseen"]),
             unseen("unseen_train", meta["unseen_train"]),
             mapped(folder / "instants.bin", np.int64, (n,)) if meta["times"] else None,
+            tuple(SideColumn.load(folder, number, one) for number, one in enumerate(meta.get("sides", []))),
         )
 
     def save(self, folder: Path) -> dict:
@@ -130,6 +138,7 @@ class Histories:
             "categories": 0 if self.categories is None else int(self.categories.max()),
             "unseen": len(self.unseen.keys),
             "unseen_train": len(self.unseen_in_train.keys),
+            "sides": [side.save(folder, number) for number, side in enumerate(self.sides)],
         }
 
 
@@ -147,8 +156,7 @@ def histories_of(
 
     `unit`: of `times`, what gaps are counted in. `ties` [N]: sort those of equal time, instead of the file's order.
     """
-    keys = [key for key in (ties, times) if key is not None]
-    order = np.lexsort((*keys, users))
+    order = order_of(users, times, ties)
     users, ids = users[order], ids[order]
     first = np.searchsorted(users, np.arange(n_users + 1))
     position = np.arange(len(ids)) - first[users]
@@ -163,6 +171,11 @@ def histories_of(
         Unseen.of(users[in_train], ids[in_train], n_users, items),
         None if times is None else np.clip(np.floor(times[order] / unit), -MOST_INSTANT, MOST_INSTANT).astype(np.int64),
     )
+
+
+def order_of(users: np.ndarray, times: np.ndarray | None, ties: np.ndarray | None) -> np.ndarray:
+    """int64 [N]: which interaction of the file stands at each place of the histories."""
+    return np.lexsort((*(key for key in (ties, times) if key is not None), users))
 
 
 def train_lengths(lengths: np.ndarray) -> np.ndarray:

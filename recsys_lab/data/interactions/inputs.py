@@ -8,6 +8,7 @@ import numpy as np
 
 from recsys_lab.data.columns import stretches
 from recsys_lab.data.interactions.histories import Histories
+from recsys_lab.data.interactions.side_columns import EVENT, ITEM, USER, SideColumn
 from recsys_lab.data.protocol import RowEvents, Rows
 
 #: One feature's part of `Rows`: lengths [B] and ids [lengths.sum()].
@@ -38,14 +39,32 @@ class Inputs:
         assert not self.times or h.gaps is not None
         return category, [(lengths, h.gaps[where])] if self.times and h.gaps is not None else []
 
+    def side_columns(self, users: np.ndarray, where: np.ndarray, lengths: np.ndarray) -> list[Column]:
+        """The side columns, in the order of `histories.sides`: of each interaction, or of the users [B]."""
+        columns: list[Column] = []
+        for side in self.histories.sides:
+            counts, ids = side.read(self._cells(side, users, where))
+            if side.of != USER:
+                counts = np.diff(np.concatenate([[0], np.cumsum(counts)])[np.concatenate([[0], np.cumsum(lengths)])])
+            columns.append((counts, ids))
+        return columns
+
+    def _cells(self, side: SideColumn, users: np.ndarray, where: np.ndarray) -> np.ndarray:
+        return {EVENT: where, ITEM: self.histories.ids[where], USER: users}[side.of]
+
     def events(self, where: np.ndarray, lengths: np.ndarray) -> RowEvents | None:
-        """When each item came, and as the time of the question the last one's; None where that was not asked for."""
-        instants = self.histories.instants
-        if not self.event_times or instants is None:
+        """When each item came, and as the time of the question the last one's; and how many ids a side column of lists has of each.
+
+        None where neither was asked for.
+        """
+        lists = [side for side in self.histories.sides if side.is_list and side.of != USER]
+        counts = {side.feature: side.read(self._cells(side, where, where))[0] for side in lists}
+        instants = self.histories.instants if self.event_times else None
+        if instants is None and not counts:
             return None
-        times, last = instants[where], np.cumsum(lengths) - 1
+        times, last = np.zeros(len(where), np.int64) if instants is None else instants[where], np.cumsum(lengths) - 1
         asked = np.where(lengths > 0, times[np.maximum(last, 0)] if len(times) else 0, 0)
-        return RowEvents(times, np.zeros(len(times), np.uint8), asked)
+        return RowEvents(times, np.zeros(len(times), np.uint8), asked, counts, timed=instants is not None)
 
 
 def click_rows(inputs: Inputs, ends: np.ndarray, lengths: np.ndarray, candidates: np.ndarray, labels: np.ndarray) -> Rows:

@@ -1,4 +1,4 @@
-"""What a run knows of its items: the row of each, its category, and how gaps of time are counted. Kept in its folder for rows to come."""
+"""What a run knows of its items: their rows, categories and side columns, and the unit of gaps of time. Kept for rows to come."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from recsys_lab.base.files import read_json, write_json
+from recsys_lab.data.interactions.side_columns import ITEM, side_files
 from recsys_lab.data.interactions.times import KINDS as TIMES
 from recsys_lab.errors import UserError
 
@@ -20,8 +21,11 @@ def keep(prepared: Path, meta: Mapping[str, Any], max_length: int, folder: Path)
     for name in (ITEMS_FILE, CATEGORIES_FILE):
         if (prepared / name).is_file():
             shutil.copyfile(prepared / name, folder / name)
-    times = meta["options"]["layout"]["times"]
-    write_json(folder / META_FILE, {"max_length": max_length, "times": times, "unit": TIMES[times].unit})
+    times, sides = meta["options"]["layout"]["times"], meta.get("sides", [])
+    for number, side in enumerate(sides):
+        for path in side_files(prepared, number) if side["of"] == ITEM else ():
+            shutil.copyfile(path, folder / path.name)
+    write_json(folder / META_FILE, {"max_length": max_length, "times": times, "unit": TIMES[times].unit, "sides": sides})
 
 
 def kept(folder: Path) -> tuple[dict[str, Any], list[str]]:
@@ -29,6 +33,7 @@ def kept(folder: Path) -> tuple[dict[str, Any], list[str]]:
     figures = read_json(folder / META_FILE)
     try:
         known = {"max_length": int(figures["max_length"]), "times": str(figures["times"]), "unit": int(figures["unit"])}
+        known["sides"] = list(figures.get("sides", []))
         return known, items_of(folder)
     except (LookupError, TypeError, ValueError, OSError) as error:
         raise UserError(f"no items that can be read ({type(error).__name__})", where=folder, remedy="copy the whole run folder") from None

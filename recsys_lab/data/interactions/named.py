@@ -9,6 +9,7 @@ import polars as pl
 
 from recsys_lab.data import json_lines, parquet
 from recsys_lab.data.interactions.guess import ITEM, USER
+from recsys_lab.data.protocol import SIDE
 from recsys_lab.errors import UserError
 
 #: From here on a float is no longer every whole number.
@@ -38,6 +39,8 @@ def parquet_rows(path: Path, keys: Mapping[str, str]) -> pl.DataFrame:
         if key not in kinds:
             given = f"no {key}, but {', '.join(kinds)}"
             raise UserError("part files have different columns", where=path, given=given, remedy="name a file: data.file=FILE")
+        if parquet.is_list(kinds[key]) and column.startswith(SIDE):
+            continue
         if parquet.is_list(kinds[key]):
             lists = ", ".join(repr(name) for name in keys.values() if parquet.is_list(kinds.get(name, pl.Null())))
             write = f"polars.read_parquet('FILE').explode({lists}).write_parquet('NEW.parquet')"

@@ -22,14 +22,19 @@ from recsys_lab.data.cache import cache_folder, digest, prepared
 from recsys_lab.data.columns import read_row_counts, write_row_counts
 from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.interactions.files import log_in
-from recsys_lab.data.interactions.format import sniff
+from recsys_lab.data.interactions.format import COLUMNS, Layout, plain_name, sniff
+from recsys_lab.data.interactions.guess import OTHER
 from recsys_lab.data.interactions.held_out import HeldOut
 from recsys_lab.data.interactions.histories import FEWEST_TO_HOLD_OUT, TIME_ROWS, Histories
 from recsys_lab.data.interactions.inputs import Inputs
 from recsys_lab.data.interactions.known import items_of, keep
 from recsys_lab.data.interactions.prepare import prepared_histories
 from recsys_lab.data.interactions.rows import Clicks, HeldOutClicks, HistoriesBefore, NextItems
+from recsys_lab.data.interactions.side_columns import ITEM, USER
+from recsys_lab.data.interactions.side_files import side_file
+from recsys_lab.data.interactions.side_wanted import Sides, names_in_log, wanted_sides
 from recsys_lab.data.measure import measure_row_counts
+from recsys_lab.data.parts import Source
 from recsys_lab.data.protocol import Feature, HistoryCounts, Split
 from recsys_lab.data.sources import check_root, only_file
 from recsys_lab.data.text import OnBadLine
@@ -60,6 +65,10 @@ def open_interactions(
     columns: list[str] | None,
     on_bad_line: OnBadLine,
     category: str | None,
+    side: list[str] | None = None,
+    lists: dict[str, str] | None = None,
+    items_file: str | None = None,
+    users_file: str | None = None,
     time: bool,
     event_times: bool,
     objective: Objective,
@@ -75,18 +84,25 @@ def open_interactions(
 
     `loss`: of next_item, which says what `negatives` are of: each place of a history (binary), a history (sampled_softmax), or none
     (in_batch_softmax; softmax: data/catalogue.py has every item). `pooling`: of all features. None makes them sequences. `passes`: of the
-    train split over the users, each with other negatives.
+    train split over the users, each with other negatives. `side`: columns of the log, of `items_file` and of `users_file` that say more of
+    events, items and users, for next_item; `lists`: what separates several values in a cell of these.
     Raises UserError for a missing or bad file, and for options that cannot go together.
     """
     if objective == "next_item" and pooling != "none":
         raise UserError("the next item is predicted from a sequence", where="data.pooling", given=pooling, allowed="none")
-    source = log_in(check_root(root), file)
-    layout = sniff(source, format, columns)
+    if objective != "next_item" and (side or items_file or users_file):
+        raise UserError("side columns are for the next item", where="data.side", given=f"objective {objective}", allowed="next_item")
+    folder_of_files = check_root(root)
+    source = log_in(folder_of_files, file, [folder_of_files / name for name in (items_file, users_file) if name])
+    roles = columns and [OTHER if name in (side or ()) and name not in COLUMNS else name for name in columns]
+    layout = sniff(source, format, roles)  # data.columns may name side columns
+    named = {ITEM: items_file, USER: users_file}
+    layout, sides = _sides(folder_of_files, source, columns, layout, side or [], lists or {}, named)
     if (time or event_times) and not layout.has_times:
         key = "data.time" if time else "model.time_bias"
         raise UserError("there are no times", where=key, given="true", allowed="false", remedy="or name their column: data.columns")
-    side = only_file(check_root(root), category, (), "data.category") if category else None
-    folder, meta = prepared_histories(source, layout, on_bad_line, side, cache_folder(cache))
+    attributes = only_file(folder_of_files, category, (), "data.category") if category else None
+    folder, meta = prepared_histories(source, layout, on_bad_line, attributes, sides, cache_folder(cache))
     histories, notes = Histories.load(folder, meta), list(meta["notes"])
     if max_length is None:
         max_length = _max_length(histories)
@@ -99,7 +115,7 @@ def open_interactions(
         train = NextItems(inputs, passes, seed_of_negatives, drawn, by_place=loss == BINARY)
     held_out = _held_out(inputs, seed_of_negatives)
     evaluated: Callable[[Inputs, HeldOut], Split] = HistoriesBefore if objective == "next_item" else HeldOutClicks
-    features = _features(train, meta, time, pooling)
+    features = (*_features(train, meta, time, pooling), *_of_sides(histories, train, meta))
     data = OpenDataSet(
         features,
         0,
@@ -128,6 +144,28 @@ def open_interactions(
         history_counts=HistoryCounts(meta["users"], meta["items"], meta["interactions"], max_length),
     )
     return _measured(data, passes, cache_folder(cache)) if train.rows else _counted(data, inputs.histories)
+
+
+def _sides(
+    root: Path,
+    source: Source,
+    columns: list[str] | None,
+    layout: Layout,
+    side: list[str],
+    lists: dict[str, str],
+    named: dict[str, str | None],
+) -> tuple[Layout, Sides]:
+    """The layout of the log, and the side columns that are asked for. `named`: the files of items and of users."""
+    stored = names_in_log(layout, source, columns)
+    own = {role: plain_name(stored[layout.columns.index(role)]) if role in layout.columns else role for role in (USER, ITEM)}
+    files = [side_file(root, name, f"data.{of}s_file", of, own[of]) for of, name in named.items() if name]
+    return wanted_sides(layout, source, stored, side, lists, files)
+
+
+def _of_sides(histories: Histories, train: NextItems | Clicks, meta: dict) -> list[Feature]:
+    """The features of side columns: as long as the history, or a user's."""
+    length = train.mean_length if train.rows else meta["interactions"] / meta["users"]
+    return [Feature(s.feature, s.rows, s.mean_ids * (1.0 if s.of == USER else length), "none") for s in histories.sides]
 
 
 def _max_length(histories: Histories) -> int:
@@ -176,6 +214,9 @@ def _counted(data: OpenDataSet, histories: Histories) -> OpenDataSet:
         values["time"] = histories.gaps
     if histories.categories is not None:
         values["category"] = histories.categories[histories.ids]
+    everyone = np.arange(histories.users), np.arange(len(histories.ids)), histories.lengths
+    sides = zip(histories.sides, Inputs(histories, 1, False).side_columns(*everyone))
+    values |= {side.feature: ids for side, (_, ids) in sides}
     rows_of = {f.table_name: f.rows for f in data.features}
     counts = {table: np.bincount(values[table], minlength=rows) for table, rows in rows_of.items()}
     detail = f"{len(histories.ids):,} interactions, none of them in train"

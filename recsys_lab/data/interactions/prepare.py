@@ -12,8 +12,10 @@ from recsys_lab.data.cache import digest, prepared
 from recsys_lab.data.interactions.files import rows_of
 from recsys_lab.data.interactions.format import Layout, events_of
 from recsys_lab.data.interactions.guess import ITEM, OTHER, TIME, USER, pasted, swapped, without
-from recsys_lab.data.interactions.histories import FEWEST_TO_HOLD_OUT, Histories, histories_of
+from recsys_lab.data.interactions.histories import FEWEST_TO_HOLD_OUT, Histories, histories_of, order_of
 from recsys_lab.data.interactions.side import by_number, categories_of
+from recsys_lab.data.interactions.side_of_histories import Log, with_sides
+from recsys_lab.data.interactions.side_wanted import Sides
 from recsys_lab.data.interactions.times import KINDS as TIMES
 from recsys_lab.data.interactions.times import NUMBERS, has_several_units, without_instant
 from recsys_lab.data.parts import Source
@@ -33,7 +35,9 @@ _FEWEST_TO_JUDGE_ITEMS = 7
 _SHORT, _USUAL = 0.02, 0.2
 
 
-def prepared_histories(source: Source, layout: Layout, on_bad_line: str, category: Path | None, cache: Path) -> tuple[Path, dict]:
+def prepared_histories(
+    source: Source, layout: Layout, on_bad_line: str, category: Path | None, sides: Sides, cache: Path
+) -> tuple[Path, dict]:
     """The folder of the histories in a log, and its meta data. Raises UserError for a bad file."""
     options = {
         "kind": "interactions",
@@ -42,24 +46,36 @@ def prepared_histories(source: Source, layout: Layout, on_bad_line: str, categor
     }
     path, keys = source.path, [list(part.keys) for part in source.parts] if layout.keys else []
     options |= {"keys": keys} if keys else {}
+    options |= {"sides": sides.plain()} if sides else {}
     sources = [*(source_identity(part.path) for part in source.parts), *([source_identity(category)] if category else [])]
+    sources += [file.identity for file, _ in sides.files]
 
     def prepare(folder: Path) -> dict:
         reading = Reading()
-        blocks = [events_of(frame, layout) for frame in rows_of(source, layout, on_bad_line, reading) if frame.height]
+        columns = [one.column for one in sides.log]
+        blocks = [events_of(frame, layout, columns) for frame in rows_of(source, layout, on_bad_line, reading) if frame.height]
         if not blocks:
             raise UserError("no interactions", where=path, given="no line that can be read", allowed="one line or more")
         events = pl.concat(blocks, how="vertical_relaxed")
-        histories, items, ties = _histories(events, layout, path, category)
+        read, ties = _read(events, layout, path, category)
+        histories, said = with_sides(read, sides)
+        items = read.items
         (folder / "items.txt").write_text("".join(f"{item}\n" for item in items), encoding="utf-8")
         meta = histories.save(folder)
         categories = None if histories.categories is None else digest(histories.categories.tolist())
         return meta | {
-            "notes": [*_notes(histories, layout, ties), *source.notes("log"), *_missing_times(events), *_copies(events), *reading.notes()],
+            "notes": [
+                *_notes(histories, layout, ties),
+                *source.notes("log"),
+                *said,
+                *_missing_times(events),
+                *_copies(events),
+                *reading.notes(),
+            ],
             "sources": sources,
             "sha256": reading.sha256,
             "options": options,
-            "fingerprint": digest([reading.sha256, options, categories]),
+            "fingerprint": digest([reading.sha256, options, categories, *(side.fingerprint for side in histories.sides)]),
         }
 
     return prepared(cache, "interactions", [sources, options, LAYOUT], prepare)
@@ -71,8 +87,8 @@ def _stored(layout: Layout) -> dict:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(layout).items() if name not in plain}
 
 
-def _histories(frame: pl.DataFrame, layout: Layout, path: Path, category: Path | None) -> tuple[Histories, list[str], int]:
-    """The histories, the ids of item rows 1, 2, ... as the file writes them, and how many ties were broken by a hash."""
+def _read(frame: pl.DataFrame, layout: Layout, path: Path, category: Path | None) -> tuple[Log, int]:
+    """The log as histories, and how many ties were broken by a hash."""
     users, user_of = _numbered(frame["user"])
     items, item_of = _numbered(frame["item"])
     if len(items) < 2:
@@ -107,10 +123,11 @@ def _histories(frame: pl.DataFrame, layout: Layout, path: Path, category: Path |
         _refuse_sorted_by_item(histories, path)
         if layout.guessed:
             _refuse_item_by_item(user_of, item_of, layout, path)
-        return histories, items, 0
+        return Log(histories, frame, order_of(user_of, None, None), items, users), 0
     ties = _ties_sorted_by_item(user_of, item_of, times, items)
     drawn = hashing.bits(hashing.key("ties", 1), np.arange(len(times))) if ties else None
-    return histories_of(user_of, item_of + 1, times, *sizes, categories, unit, drawn), items, ties
+    histories = histories_of(user_of, item_of + 1, times, *sizes, categories, unit, drawn)
+    return Log(histories, frame, order_of(user_of, times, drawn), items, users), ties
 
 
 def _refuse_odd_times(times: np.ndarray, items: np.ndarray, n_items: int, layout: Layout, path: Path) -> None:
@@ -218,7 +235,7 @@ def _missing_times(events: pl.DataFrame) -> list[str]:
 
 def _copies(events: pl.DataFrame) -> list[str]:
     """A note, or none, of lines that say again what another says."""
-    copies = events.height - events.n_unique() if TIME in events.columns else 0
+    copies = events.height - events.n_unique([USER, ITEM, TIME]) if TIME in events.columns else 0
     if not copies:
         return []
     return [f"{copies:,} interactions have the user, the item and the time of another: if they are copies, they give the next item away"]

@@ -66,6 +66,7 @@ class NextItems:
             (drawn, h.unseen_in_train.draw(np.repeat(users, drawn), draws)),
             *category,
             *time,
+            *self.inputs.side_columns(users, where, lengths),
         ]
         return as_rows(np.ones(len(rows)), columns, self.inputs.events(where, lengths))
 
@@ -86,7 +87,8 @@ class HistoriesBefore:
         events = self.inputs.events(where, lengths)
         none = (np.zeros(len(rows), np.int64), np.empty(0, np.int64))
         category, time = self.inputs.side(where, lengths)
-        return as_rows(np.ones(len(rows)), [(lengths, self.inputs.histories.ids[where]), none, none, *category, *time], events)
+        sides = self.inputs.side_columns(self.held_out.users[rows], where, lengths)
+        return as_rows(np.ones(len(rows)), [(lengths, self.inputs.histories.ids[where]), none, none, *category, *time, *sides], events)
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,12 @@ def categories_of(path: Path, items: Sequence[str]) -> np.ndarray:
     A JSON file is {item: [attribute, ...]}. A RecBole .item file has a header and a column `class`. The first one counts.
     `items` are the names of the item rows from 1 on. Of others nothing is kept. Raises UserError for a file that is neither.
     """
-    text = _text(path)
-    first = _from_json(text, path) if text.lstrip()[:1] == "{" else _from_table(text.rstrip("\n").replace("\r\n", "\n").split("\n"), path)
+    text = text_of(path)
+    first = (
+        _first_of_lists(text, path) if text.lstrip()[:1] == "{" else _from_table(text.rstrip("\n").replace("\r\n", "\n").split("\n"), path)
+    )
     named = [first.get(item) for item in items]
-    known = {name: row for row, name in enumerate(sorted({n for n in named if n is not None}, key=_numbers_first), 1)}
+    known = {name: row for row, name in enumerate(sorted({n for n in named if n is not None}, key=numbers_first), 1)}
     if not known:
         raise UserError("no item of the interactions is in it", where=path, given=f"{len(first)} other items", remedy="data.category=null")
     return np.array([0, *(known[name] if name is not None else 0 for name in named)], np.int32)
@@ -36,11 +38,13 @@ def by_number(word: str) -> tuple[int, str, str]:
     return len(word.lstrip("0")), word.lstrip("0"), word
 
 
-def _numbers_first(word: str) -> tuple[bool, int, str, str]:
+def numbers_first(word: str) -> tuple[bool, int, str, str]:
+    """Sorts words of digits as numbers, and others after them."""
     return (False, *by_number(word)) if word.isascii() and word.isdigit() else (True, 0, "", word)
 
 
-def _text(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """The whole file. UserError where it is no text."""
     whole = b"".join(blocks(path))
     if (wrong := no_text(whole)) is not None:
         number = next(i for i, line in enumerate(whole.split(b"\n"), 1) if no_text(line))
@@ -48,7 +52,8 @@ def _text(path: Path) -> str:
     return whole.decode()
 
 
-def _from_json(text: str, path: Path) -> dict[str, str]:
+def attributes_of(text: str, path: Path) -> dict[str, list[str]]:
+    """What a JSON file of attribute lists says of each item. UserError where it is none."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -58,7 +63,11 @@ def _from_json(text: str, path: Path) -> dict[str, str]:
             raise UserError(
                 "an item's attributes are no list", where=f"{path}, item {item}", given=shorten(json.dumps(attributes)), allowed="[1, 2]"
             )
-    return {str(item): str(attributes[0]) for item, attributes in value.items() if attributes}
+    return {str(item): [str(attribute) for attribute in attributes] for item, attributes in value.items()}
+
+
+def _first_of_lists(text: str, path: Path) -> dict[str, str]:
+    return {item: attributes[0] for item, attributes in attributes_of(text, path).items() if attributes}
 
 
 def _from_table(lines: list[str], path: Path) -> dict[str, str]:

@@ -175,10 +175,15 @@ def _chosen(table: pl.LazyFrame, part: Part, columns: Sequence[str]) -> list[tup
 
 def column_of(source: Source, column: str) -> pl.Series:
     """A column of a table as text. UserError where it cannot be read."""
+    return columns_as_text(source, [column]).to_series()
+
+
+def columns_as_text(source: Source, columns: Sequence[str]) -> pl.DataFrame:
+    """Columns of a table as text. UserError where they cannot be read."""
     with tempfile.TemporaryDirectory() as folder:
-        made = [file for _, files in as_parquet(source, [column], Path(folder)) for file in files]
+        made = [file for _, files in as_parquet(source, columns, Path(folder)) for file in files]
         frames = [pl.read_parquet(file, memory_map=False) for file in made]
-    return pl.concat(frames).to_series() if frames else pl.Series(column, [], pl.String)
+    return pl.concat(frames) if frames else pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
 
 
 def check_columns(source: Source, columns: Sequence[str], wanted: Sequence[tuple[str, str]]) -> None:

@@ -288,11 +288,11 @@ def _reserved(path: Path, dtype: type, shape: tuple[int, ...]) -> np.ndarray:
     return np.memmap(path, dtype=dtype, mode="r+", shape=shape) if size else np.empty(shape, dtype)
 
 
-def feature_names(columns: Sequence[str]) -> list[str]:
-    """Names that a module can have: letters, digits and underscores, none of its own. UserError where two become the same."""
+def feature_names(columns: Sequence[str], key: str = "data.categorical") -> list[str]:
+    """Names that a module can have: letters, digits and underscores, none of its own. UserError, of `key`, where two become the same."""
     names = ["".join(c if c.isalnum() or c == "_" else "_" for c in column) for column in columns]
     taken = {*dir(object), *_OF_MODULES.split()}
     names = [f"{name}_" if name in taken else name for name in names]
     if twice := [name for name, columns_of_it in Counter(names).items() if columns_of_it > 1]:
-        raise UserError("two columns would have one name", where="data.categorical", given=twice[0], remedy="rename one of them")
+        raise UserError("two columns would have one name", where=key, given=twice[0], remedy="rename one of them")
     return names

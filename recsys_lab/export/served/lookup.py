@@ -82,6 +82,19 @@ def row_of(value, words):
     return RARE if row is None else row
 
 
+def side_rows(value, feature, words):
+    """The rows of a cell of a side column: of its values that training knew, else row 0. Of numbers the bucket."""
+    if feature["edges"] is not None:
+        try:
+            number = float(word_of(value) or "nan")
+        except ValueError:
+            return [MISSING]
+        return [MISSING if math.isnan(number) else 1 + bisect.bisect_right(feature["edges"], number)]
+    values = values_of(value, feature["separator"]) if feature["separator"] else [value]
+    known = [words[feature["words"]].row(word) for word in map(word_of, values) if word is not None]
+    return [row for row in known if row is not None] or [MISSING]
+
+
 def hashed_row_of(value, rows):
     """The row of a value in a table that words are hashed into."""
     word = word_of(value)

@@ -14,9 +14,10 @@ import sys
 from pathlib import Path
 
 import torch
-from lookup import Table, Words, hashed_row_of, number_of, row_of, text_of, values_of  # type: ignore[import-not-found]  # in this folder
+from lookup import Table, Words, hashed_row_of, number_of, row_of, side_rows, text_of, values_of  # type: ignore[import-not-found]  # in this folder
 from safetensors import safe_open
 
+SIDES = ("of_event", "of_item", "of_user")  # side columns
 ROWS_AT_ONCE, ITEMS_AT_ONCE, TOP = 512, 65536, 10
 
 
@@ -31,6 +32,8 @@ class Model:
         with safe_open(folder / "vocabulary.safetensors", "pt") as file:
             self.words = {name: Words(file, name) for name in about["words"]}
             self.categories = file.get_tensor("categories").tolist() if "categories" in file.keys() else []
+            names = [name.removesuffix(".of_items") for name in file.keys() if name.endswith(".of_items")]
+            self.of_items = {name: (file.get_tensor(f"{name}.of_items"), file.get_tensor(f"{name}.item_ends")) for name in names}
         self.program = torch.export.load(folder / "dense.pt2").module()
 
     @torch.no_grad()
@@ -48,9 +51,14 @@ class Model:
         """By feature what the tables give: [B, D] where they pool; else [B, T, D], padded at the end, and lengths [B]."""
         vectors, lengths = {}, {}
         for name, feature in self.features.items():
-            table, ids = self.tables[feature["table"]], [self.ids(row, feature) for row in rows]
+            table = self.tables[feature["table"]]
+            if feature["ids"] in SIDES:
+                ids = [self.cells(name, row, feature) for row in rows]
+                looked_up = means(table, [cell for own in ids for cell in own])
+            else:
+                ids = [self.ids(row, feature) for row in rows]
+                looked_up = table[torch.tensor([i % table.rows for own in ids for i in own], dtype=torch.int64)]
             counts = torch.tensor([len(own) for own in ids])
-            looked_up = table[torch.tensor([i % table.rows for own in ids for i in own], dtype=torch.int64)]
             row = torch.repeat_interleave(torch.arange(len(rows)), counts)
             if feature["pooling"] == "none":
                 place = torch.arange(len(row)) - (counts.cumsum(0) - counts)[row]
@@ -79,6 +87,20 @@ class Model:
             raise ValueError("a time is needed for each item")
         own = [of for of, item in zip(own, items) if item is not None][-self.history["max_length"] :]
         return [self.categories[item] for item in own] if how == "category" else own
+
+    def cells(self, name, row, feature):
+        """Of a side column the rows of its table: a list for each item of the history, or one of a user."""
+        if feature["ids"] == "of_user":
+            return [side_rows(row[feature["column"]], feature, self.words)]
+        items = self.items(row["item"])
+        if feature["ids"] == "of_item":
+            ids, ends = self.of_items[name]
+            own = [item and ids[int(ends[item - 1]) : int(ends[item])].tolist() for item in items]
+        else:
+            own = [side_rows(value, feature, self.words) for value in listed(row[feature["column"]])]
+        if len(own) != len(items):
+            raise ValueError(f"a {feature['column']} is needed for each item")
+        return [of for of, item in zip(own, items) if item is not None][-self.history["max_length"] :]
 
     def items(self, value, many=True):
         """Rows of items. Of a history those that training did not know are None, and are left out."""
@@ -116,6 +138,14 @@ class Model:
         names = [[words[place[item]].decode() for item in own] for own in items]
         probabilities = (scores.double() - total.double()).exp() if self.softmax else scores.double().sigmoid()
         return [[pair for pair in zip(*both) if pair[1] > 0] for both in zip(names, probabilities.tolist())]
+
+
+def means(table, cells):
+    """[n, D]: of each cell the mean of its rows. Each has one at least."""
+    counts = torch.tensor([len(cell) for cell in cells], dtype=torch.int64)
+    rows = table[torch.tensor([i % table.rows for cell in cells for i in cell], dtype=torch.int64)]
+    owner = torch.repeat_interleave(torch.arange(len(cells)), counts)
+    return torch.zeros(len(cells), table.dim).index_add(0, owner, rows) / counts[:, None]
 
 
 def listed(value):

@@ -29,7 +29,7 @@ from recsys_lab.models.jagged import Places
 from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import embedding_rows, feature_names
 from recsys_lab.models.linear import Linear
-from recsys_lab.models.next_item import TOLD, NextItem, Told, items_of, times_of
+from recsys_lab.models.next_item import TOLD, NextItem, Told, counts_of, items_of, times_of
 from recsys_lab.models.pointwise import TIME_BUCKETS, TimeBias, attend
 
 
@@ -103,24 +103,26 @@ class HSTUNetwork(ClickModel):
 
     def predict(self, told: Told, looked_up: Mapping[str, JaggedTensor]) -> Tensor:  # type: ignore[override]  # ids, not dense values
         """The model after its tables: each feature's sequences -> as `forward`."""
-        hidden, places = self.read_history(looked_up, told.times)  # [N, D]
+        hidden, places = self.read_history(looked_up, told.times, told.counts)  # [N, D]
         return self.next_item.output(hidden, looked_up, told, places, looked_up[self.history[0]].lengths())
 
     def users(self, looked_up: Mapping[str, JaggedTensor], values: Any = None) -> Tensor:
         """[B, D], whose product with an item's vector (`next_item.of_items`) is the score of that item as the next.
 
-        `values`: a batch's events, for a time bias.
+        `values`: a batch's events, for a time bias and side columns of lists.
         """
-        hidden, places = self.read_history(looked_up, times_of(values))
+        hidden, places = self.read_history(looked_up, times_of(values), counts_of(values))
         return self.next_item.of_users(places.last(hidden))
 
-    def read_history(self, looked_up: Mapping[str, JaggedTensor], times: Tensor | None = None) -> tuple[Tensor, Places]:
-        """The history's rows [N, D] after all layers. `times` int64 [N]: when each item came."""
+    def read_history(
+        self, looked_up: Mapping[str, JaggedTensor], times: Tensor | None = None, counts: Mapping[str, Tensor] | None = None
+    ) -> tuple[Tensor, Places]:
+        """The history's rows [N, D] after all layers. `times` int64 [N]: when each item came. `counts`: as `placed_rows` has."""
         if self.time_bias and times is None:
             raise UserError(
                 "a time bias needs times", where="model.time_bias", given="data without", remedy="data=interactions or movielens"
             )
-        vectors, lengths, places = placed_rows(looked_up, self.history, self.scale, self.place)
+        vectors, lengths, places = placed_rows(looked_up, self.history, self.scale, self.place, counts)
         rows = self.dropout(vectors)
         fuses = fuses_attention(rows, self.head_columns) and not self.time_bias
         groups = None if fuses else places.groups(lengths)

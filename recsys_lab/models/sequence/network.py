@@ -31,7 +31,7 @@ from recsys_lab.models.history import CANDIDATE, check_no_dense, history_of, pla
 from recsys_lab.models.jagged import Places, places_of
 from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import check_layers, embedding_rows, feature_names, mlp
-from recsys_lab.models.next_item import TOLD, NextItem, Told, items_of
+from recsys_lab.models.next_item import TOLD, NextItem, Told, counts_of, items_of
 from recsys_lab.models.sequence import Sequence
 
 
@@ -44,7 +44,7 @@ class Roles:
 
     @staticmethod
     def of(features: list[str]) -> Roles:
-        """`item` is the history, with `category` and `time`. Without one every feature is a history of its own."""
+        """`item` is the history, with all that `history_of` adds. Without one every feature is a history of its own."""
         others = tuple((name,) for name in features) if "item" not in features else (history_of(features),)
         return Roles(others, tuple(name for name in CANDIDATE if name in features))
 
@@ -83,12 +83,13 @@ class SequenceNetwork(ClickModel):
         nn.init.normal_(self.place.weight, std=0.02)
 
     def forward(self, dense: Tensor | None, sparse: KeyedJaggedTensor) -> Tensor:
-        """F sequences of B samples -> what the loss reads of N places (NextItem.output), or for click logits [B]. No dense values."""
-        return self.predict(Told.of(sparse) if self.over is None else None, self.embeddings(sparse))
+        """F sequences of B samples -> what the loss reads of N places (NextItem.output), or for click logits [B]. `dense`: events."""
+        return self.predict(Told.of(sparse, dense) if self.over is None else None, self.embeddings(sparse))
 
     def predict(self, told: Told | None, looked_up: Mapping[str, JaggedTensor]) -> Tensor:  # type: ignore[override]  # ids, not dense values
         """The figures at the top: each feature's sequences -> as `forward`. `told`: for next_item."""
-        histories = [self.read_history(looked_up, history) for history in self.roles.histories]  # rows [N, D] each, and their places
+        counts = None if told is None else told.counts
+        histories = [self.read_history(looked_up, history, counts) for history in self.roles.histories]  # rows [N, D], and their places
         if told is not None:
             hidden, places = histories[0]
             return self.next_item.output(hidden, looked_up, told, places, looked_up[self.roles.histories[0][0]].lengths())
@@ -100,12 +101,14 @@ class SequenceNetwork(ClickModel):
 
     def users(self, looked_up: Mapping[str, JaggedTensor], values: Any = None) -> Tensor:
         """For next_item: [B, D], whose product with an item's vector (`next_item.of_items`) is the score of that item as the next."""
-        hidden, places = self.read_history(looked_up, self.roles.histories[0])
+        hidden, places = self.read_history(looked_up, self.roles.histories[0], counts_of(values))
         return self.next_item.of_users(places.last(hidden))
 
-    def read_history(self, looked_up: Mapping[str, JaggedTensor], features: tuple[str, ...]) -> tuple[Tensor, Places]:
-        """A history's rows [N, D], and after the transformer, if the model has one, what they became."""
-        vectors, lengths, places = placed_rows(looked_up, features, self.scale, self.place)
+    def read_history(
+        self, looked_up: Mapping[str, JaggedTensor], features: tuple[str, ...], counts: Mapping[str, Tensor] | None = None
+    ) -> tuple[Tensor, Places]:
+        """A history's rows [N, D], and after the transformer, if the model has one, what they became. `counts`: as `placed_rows` has."""
+        vectors, lengths, places = placed_rows(looked_up, features, self.scale, self.place, counts)
         rows = self.dropout(self.normalise(vectors))
         groups = places.groups(lengths) if self.blocks else []
         for block in self.blocks:

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding, silu
 
 from recsys_lab.kernels.attention import causal_silu
-from recsys_lab.models.attention import Groups
+from recsys_lab.models.attention import Groups, by_heads
 from recsys_lab.models.jagged import Places
 from recsys_lab.models.linear import matmul
 from recsys_lab.models.moved_bytes import one_kernel
@@ -76,7 +76,7 @@ def attend(
         return causal_silu(queries, keys, values, bias.float(), places.lengths, places.longest, heads, divisor)
     attended = torch.zeros_like(values)
     for own, group in groups:
-        q, k, v = (_by_heads(part[own], group, heads) for part in (queries, keys, values))
+        q, k, v = (by_heads(part[own], group, heads) for part in (queries, keys, values))
         part = _attend_in_blocks(q, k, v, group.longest, divisor, bias, by_time and by_time.of_group(own, group))
         attended = attended.index_copy(0, own, group.packed(part.transpose(1, 2).flatten(2)))
     return attended
@@ -108,7 +108,7 @@ class Attention:
         for own, group in [(self.places.rows(), self.places)] if self.groups is None else self.groups:
             samples = self.places.sample[own[group.lengths.cumsum(0) - 1]]
             q = queries[samples].unflatten(1, (self.heads, 1, -1))
-            k, v = (_by_heads(part[own], group, self.heads) for part in (keys, values))
+            k, v = (by_heads(part[own], group, self.heads) for part in (keys, values))
             weights = silu(matmul(q, k.transpose(2, 3))) / self.divisor
             attended = attended.index_copy(0, samples, matmul(weights, v).flatten(1))
         return attended
@@ -127,7 +127,7 @@ class _Attend(torch.autograd.Function):
         attended = torch.zeros_like(values)
         assert of.groups is not None
         for own, group in of.groups:
-            q, k, v = (_by_heads(part[own], group, of.heads) for part in (queries, keys, values))
+            q, k, v = (by_heads(part[own], group, of.heads) for part in (queries, keys, values))
             part = torch.empty_like(v)
             for start in range(0, group.longest, ROWS_AT_ONCE):
                 stop = min(start + ROWS_AT_ONCE, group.longest)
@@ -144,7 +144,7 @@ class _Attend(torch.autograd.Function):
         of, inputs = ctx.of, ctx.saved_tensors
         found = [torch.zeros_like(one) for one in inputs]
         for own, group in of.groups:
-            q, k, v, g = (_by_heads(part[own], group, of.heads) for part in (*inputs, grad))
+            q, k, v, g = (by_heads(part[own], group, of.heads) for part in (*inputs, grad))
             of_q, of_k, of_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
             for start in range(0, group.longest, ROWS_AT_ONCE):
                 stop = min(start + ROWS_AT_ONCE, group.longest)
@@ -159,11 +159,6 @@ class _Attend(torch.autograd.Function):
             for whole, part in zip(found, (of_q, of_k, of_v)):
                 whole.index_copy_(0, own, group.packed(part.transpose(1, 2).flatten(2)))
         return *found, None
-
-
-def _by_heads(rows: Tensor, places: Places, heads: int) -> Tensor:
-    """[n, h * d] -> [b, h, T, d], padded at the end, where no earlier row looks."""
-    return places.padded(rows).unflatten(2, (heads, -1)).transpose(1, 2)
 
 
 def _attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, longest: int, divisor: int, bias: Tensor, by_time: TimeBias | None = None) -> Tensor:

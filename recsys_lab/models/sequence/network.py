@@ -25,7 +25,8 @@ from torch import Tensor, nn
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor
 
 from recsys_lab.errors import UserError
-from recsys_lab.models.attention import CausalBlock, TargetAttention
+from recsys_lab.kernels.jagged_attention import attends_on_cpu
+from recsys_lab.models.attention import CausalBlock, TargetAttention, groups_of
 from recsys_lab.models.click_model import ClickModel, ModelInputs
 from recsys_lab.models.history import CANDIDATE, check_no_dense, history_of, placed_rows
 from recsys_lab.models.jagged import Places, places_of
@@ -107,9 +108,9 @@ class SequenceNetwork(ClickModel):
         """A history's rows [N, D], and after the transformer, if the model has one, what they became."""
         vectors, lengths, places = placed_rows(looked_up, features, self.scale, self.place)
         rows = self.dropout(self.normalise(vectors))
-        groups = places.groups(lengths) if self.blocks else []
+        groups = groups_of(places, lengths, attends_on_cpu(rows)) if self.blocks else None
         for block in self.blocks:
-            rows = block(rows, groups)
+            rows = block(rows, places, groups)
         return self.hidden(rows), places
 
     def target_of(self, looked_up: Mapping[str, JaggedTensor], rows: Tensor, places: Places) -> Tensor:

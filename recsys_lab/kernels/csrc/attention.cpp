@@ -1,0 +1,228 @@
+// Causal attention over sequences of any length that lie one after the other: by softmax (SASRec) and by SiLU with a bias (HSTU), and the way
+// back. One thread has a sequence's head, and nothing is shared but the bias: so no result depends on threads or on other sequences.
+#include <omp.h>
+
+#include <vector>
+
+#include "attention.h"
+
+// Mirrors recsys_lab/kernels/jagged_attention.py.
+struct Attention {
+    const float *q, *k, *v;
+    int64_t q_step, k_step, v_step;  // from a row to the next
+    const int64_t* lengths;
+    int64_t samples, heads, dim, value_dim;  // of a head
+    float *out, *stats;                      // [N, heads * value_dim], [N, heads, 2]: of softmax
+    const float* grad;                       // [N, heads * value_dim]
+    int64_t grad_step;
+    float *of_q, *of_k, *of_v;               // as many columns as q, k and v have; rows without gaps
+    float scale, dropped;                    // of softmax: of scores, and the share of weights that become zero
+    uint64_t seed;
+    const float* bias;  // of SiLU, [distances], and its gradient, if it is asked for
+    float* of_bias;
+    int64_t distances;
+    float divisor;
+};
+
+namespace {
+
+// Of one sequence and head: its first row, rows, and which head.
+struct Own {
+    int64_t start, length, head;
+};
+
+struct Memory {  // of a thread
+    Scratch<float> keys, values, whole_q, whole_k, whole_v, whole_grad, of_q, of_k, of_v, weights, slopes, row, law;
+};
+
+// Columns of a register that row i sees: those up to itself.
+INLINE i32v seen(int64_t i, int64_t column) { return LANE <= (int32_t)std::min<int64_t>(i - column, LANES); }
+INLINE f32v where(i32v mask, f32v x) { return as_float(as_bits(x) & (u32v)mask); }
+
+// Weights are exp(score * scale) over their sum, of which some are dropped.
+class Softmax {
+    const Attention& of;
+    Own own;
+    Bits bits;
+    uint32_t below;  // random bits below it drop a weight
+    bool drops;
+    float kept;
+
+    // Which weights of rows i and i + 1 are kept, in a register of columns.
+    INLINE void keep(int64_t i, int64_t column, i32v& first, i32v& second) const {
+        u32v x = (u32v)(LANE + (int32_t)column), y = u32v{} + (uint32_t)((own.start + i) * of.heads + own.head);
+        bits.of(x, y);
+        first = x >= below, second = y >= below;
+    }
+
+  public:
+    Softmax(const Attention& of, Own own, Memory&)
+        : of(of), own(own), bits{(uint32_t)of.seed, (uint32_t)(of.seed >> 32)}, below((uint32_t)std::min(of.dropped * 4294967296.0, 4294967295.0)),
+          drops(of.dropped > 0), kept(1 / (1 - of.dropped)) {}
+
+    // Scores of rows i, i + 1, ... [rows, registers] -> weights but for a factor of each row.
+    void weigh(int64_t i, int64_t rows, int64_t registers, float* s, int64_t step, float* factor) const {
+        for (int64_t r = 0; r < rows; ++r, ++i) {
+            float* row = s + r * step;
+            const int64_t all_seen = (i + 1) / LANES;
+            f32v most = all(-INFINITY);
+            for (int64_t c = 0; c < registers; ++c) {
+                const f32v x = load_all<f32v>(row + c * LANES);
+                most = larger(most, c < all_seen ? x : seen(i, c * LANES) ? x : all(-INFINITY));
+            }
+            const float top = largest(most) * of.scale;
+            f32v sum[PARTS] = {};
+            for (int64_t c = 0; c < registers; ++c) {
+                f32v e = exponential(multiply_add(load_all<f32v>(row + c * LANES), all(of.scale), all(-top)));
+                if (c >= all_seen) e = where(seen(i, c * LANES), e);
+                sum[c % PARTS] += e;
+                store_f32(row + c * LANES, e, LANES);
+            }
+            const float share = 1 / total(sum);
+            float* stats = of.stats + ((own.start + i) * of.heads + own.head) * 2;
+            stats[0] = top, stats[1] = share, factor[r] = drops ? share * kept : share;
+        }
+        if (!drops) return;
+        i -= rows;
+        for (int64_t r = 0; r < rows; r += 2)
+            for (int64_t c = 0; c < registers; ++c) {
+                i32v first, second;
+                keep(i + r, c * LANES, first, second);
+                float* at = s + r * step + c * LANES;
+                store_f32(at, where(first, load_all<f32v>(at)), LANES);
+                if (r + 1 < rows) store_f32(at + step, where(second, load_all<f32v>(at + step)), LANES);
+            }
+    }
+
+    // Scores of rows i, i + 1, ... towards the columns from `column` on, and the gradients of their weights -> weights, and the gradients of
+    // scores.
+    void back(int64_t i, int64_t column, int64_t rows, int64_t registers, float* s, float* g, int64_t step, const float* own_grad,
+              int64_t own_step) const {
+        float top[ROWS], share[ROWS], of_share[ROWS];
+        for (int64_t r = 0; r < rows; ++r) {
+            const float* stats = of.stats + ((own.start + i + r) * of.heads + own.head) * 2;
+            top[r] = stats[0], share[r] = stats[1];
+            const float *made = of.out + ((own.start + i + r) * of.heads + own.head) * of.value_dim, *grad = own_grad + r * own_step;
+            f32v sum[PARTS] = {};
+            for (int64_t c = 0; c < of.value_dim; c += LANES) {
+                const int n = lanes(of.value_dim, c);
+                sum[c / LANES % PARTS] = multiply_add(load_f32(made + c, n), load_f32(grad + c, n), sum[c / LANES % PARTS]);
+            }
+            of_share[r] = total(sum);
+        }
+        auto one = [&](int64_t r, int64_t c, i32v is_kept) __attribute__((always_inline)) {
+            float *weight = s + r * step + c * LANES, *grad = g + r * step + c * LANES;
+            f32v w = exponential(multiply_add(load_all<f32v>(weight), all(of.scale), all(-top[r]))) * share[r];
+            if (column + (c + 1) * LANES > i + r + 1) w = where(seen(i + r, column + c * LANES), w);
+            f32v of_w = load_all<f32v>(grad);
+            if (drops) of_w = where(is_kept, of_w) * kept;
+            store_f32(grad, w * (of_w - of_share[r]) * of.scale, LANES);
+            store_f32(weight, drops ? where(is_kept, w) * kept : w, LANES);
+        };
+        for (int64_t r = 0; r < rows; r += 2)
+            for (int64_t c = 0; c < registers; ++c) {
+                i32v first = {}, second = {};
+                if (drops) keep(i + r, column + c * LANES, first, second);
+                one(r, c, first);
+                if (r + 1 < rows) one(r + 1, c, second);
+            }
+    }
+    void finish() const {}
+};
+
+template <class Law>
+void forward(const Attention& of, Own own, Memory& memory) {
+    const int64_t dim = of.dim, value_dim = of.value_dim, wide = up(value_dim, LANES), length = own.length;
+    const Rows q{of.q + own.start * of.q_step + own.head * dim, of.q_step}, k{of.k + own.start * of.k_step + own.head * dim, of.k_step};
+    const Rows v = whole({of.v + own.start * of.v_step + own.head * value_dim, of.v_step}, length, value_dim, memory.whole_v);
+    const Right keys = transposed(k, length, dim, memory.keys);
+    const int64_t step = up(length, LANES);
+    float *weights = memory.weights.at_least(ROWS * step), *found = memory.row.at_least(ROWS * wide), factor[ROWS];
+    Law law(of, own, memory);
+    for (int64_t i = 0; i < length; i += ROWS) {
+        const int64_t rows = std::min<int64_t>(ROWS, length - i), registers = (i + rows - 1) / LANES + 1;
+        product(rows, as_left(q, i), keys, dim, weights, step, registers);
+        law.weigh(i, rows, registers, weights, step, factor);
+        product(rows, {weights, step, 1}, as_right(v, 0), i + rows, found, wide, wide / LANES);
+        for (int64_t r = 0; r < rows; ++r) {
+            float* out = of.out + ((own.start + i + r) * of.heads + own.head) * value_dim;
+            for (int64_t c = 0; c < value_dim; c += LANES)
+                store_f32(out + c, load_all<f32v>(found + r * wide + c) * factor[r], lanes(value_dim, c));
+        }
+    }
+}
+
+// Where a gradient of a sequence's head goes, in whole registers: its own rows, or memory from which they are copied.
+struct Target {
+    float *out, *at;
+    int64_t out_step, step, dim;
+    Target(float* rows, Own own, int64_t heads, int64_t dim, Scratch<float>& memory)
+        : out(rows + (own.start * heads + own.head) * dim), at(out), out_step(heads * dim), step(out_step), dim(dim) {
+        if (dim % LANES) step = up(dim, LANES), at = memory.at_least(own.length * step);
+    }
+    float* operator[](int64_t row) const { return at + row * step; }
+    int64_t registers() const { return (dim + LANES - 1) / LANES; }
+    void finish(int64_t length) const {
+        if (at != out)
+            for (int64_t i = 0; i < length; ++i)
+                for (int64_t c = 0; c < dim; c += LANES) store_f32(out + i * out_step + c, load_all<f32v>(at + i * step + c), lanes(dim, c));
+    }
+};
+
+template <class Law>
+void backward(const Attention& of, Own own, Memory& memory) {
+    const int64_t dim = of.dim, value_dim = of.value_dim, length = own.length, step = up(std::min(length, BLOCK), LANES);
+    const Rows bare_k{of.k + own.start * of.k_step + own.head * dim, of.k_step}, bare_v{of.v + own.start * of.v_step + own.head * value_dim, of.v_step};
+    const Rows q = whole({of.q + own.start * of.q_step + own.head * dim, of.q_step}, length, dim, memory.whole_q);
+    const Rows k = whole(bare_k, length, dim, memory.whole_k);
+    const Rows grad = whole({of.grad + own.start * of.grad_step + own.head * value_dim, of.grad_step}, length, value_dim, memory.whole_grad);
+    const Right keys = transposed(bare_k, length, dim, memory.keys), values = transposed(bare_v, length, value_dim, memory.values);
+    const Target of_q(of.of_q, own, of.heads, dim, memory.of_q), of_k(of.of_k, own, of.heads, dim, memory.of_k);
+    const Target of_v(of.of_v, own, of.heads, value_dim, memory.of_v);
+    float *weights = memory.weights.at_least(BLOCK * step), *slopes = memory.slopes.at_least(BLOCK * step);
+    Law law(of, own, memory);
+    for (int64_t left = 0; left < length; left += BLOCK)  // columns of the square
+        for (int64_t top = left; top < length; top += BLOCK) {
+            const int64_t right = std::min(left + BLOCK, length), bottom = std::min(top + BLOCK, length);
+            const bool diagonal = top == left;
+            for (int64_t i = top; i < bottom; i += ROWS) {
+                const int64_t rows = std::min<int64_t>(ROWS, bottom - i), stop = diagonal ? i + rows : right;
+                const int64_t registers = (stop - left + LANES - 1) / LANES;
+                float *s = weights + (i - top) * step, *g = slopes + (i - top) * step;
+                product(rows, as_left(q, i), from_column(keys, left), dim, s, step, registers);
+                product(rows, as_left(grad, i), from_column(values, left), value_dim, g, step, registers);
+                law.back(i, left, rows, registers, s, g, step, grad[i], grad.step);
+                product(rows, {g, step, 1}, as_right(k, left), stop - left, of_q[i], of_q.step, of_q.registers(), left > 0);
+            }
+            for (int64_t j = left; j < right; j += ROWS) {
+                const int64_t rows = std::min<int64_t>(ROWS, right - j), first = diagonal ? j : top;
+                const float *s = weights + (first - top) * step + j - left, *g = slopes + (first - top) * step + j - left;
+                product(rows, {s, 1, step}, as_right(grad, first), bottom - first, of_v[j], of_v.step, of_v.registers(), !diagonal);
+                product(rows, {g, 1, step}, as_right(q, first), bottom - first, of_k[j], of_k.step, of_k.registers(), !diagonal);
+            }
+        }
+    for (const Target* target : {&of_q, &of_k, &of_v}) target->finish(length);
+    law.finish();
+}
+
+// Calls work(of, own, memory) for each head of each sequence.
+template <class Work>
+void for_heads(const Attention& of, int threads, Work work) {
+    std::vector<int64_t> starts(of.samples + 1);
+    for (int64_t s = 0; s < of.samples; ++s) starts[s + 1] = starts[s] + of.lengths[s];
+    const int64_t all = of.samples * of.heads, share = std::clamp<int64_t>(all / (8 * threads), 1, 16);
+#pragma omp parallel num_threads(threads)
+    {
+        static thread_local Memory memory;
+#pragma omp for schedule(dynamic, share)
+        for (int64_t at = 0; at < all; ++at) {
+            const Own own{starts[at / of.heads], of.lengths[at / of.heads], at % of.heads};
+            if (own.length) work(of, own, memory);
+        }
+    }
+}
+
+}  // namespace
+
+extern "C" void causal_softmax(const Attention* of, int threads) { for_heads(*of, threads, forward<Softmax>); }
+extern "C" void causal_softmax_backward(const Attention* of, int threads) { for_heads(*of, threads, backward<Softmax>); }

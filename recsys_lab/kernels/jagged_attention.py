@@ -1,8 +1,8 @@
 """Attention over sequences of any length on a CPU, in one kernel forward and one backward (csrc/attention.cpp).
 
-Each function's torch definition is in models/. It runs where `attends_on_cpu` is False. N rows of B sequences lie one after the other. Memory
-beside the results is that of one sequence's head for each thread. Sums are FP32's, in an order of each sequence's own: no bit depends on
-threads or on the other sequences.
+Each function's torch definition is in models/. It runs where `attends_on_cpu` is False. N rows of B sequences lie one after the other.
+Memory beside the results is that of one sequence's head for each thread. Sums are FP32's, in an order of each sequence's own: no bit
+depends on threads or on the other sequences.
 
 Dropout draws a key from torch's CPU generator. A weight's random bits are Threefry-2x32's with 13 rounds (Salmon et al. 2011) of the key,
 its row, its head and its column, so the backward pass finds them again. It is zero where they are below p 2^32, else divided by 1 - p.

@@ -37,14 +37,14 @@ class _Attention(ctypes.Structure):
         ("grad_step", _i64),
         *((name, _p) for name in ("of_q", "of_k", "of_v")),
         *(("scale", _f32), ("dropped", _f32), ("seed", ctypes.c_uint64)),
-        *(("bias", _p), ("of_bias", _p), ("distances", _i64), ("divisor", _f32)),
+        *(("bias", _p), ("of_bias", _p), ("of_rows", _p), ("distances", _i64), ("divisor", _f32)),
     )
 
 
 @functools.cache
 def _functions() -> ctypes.CDLL:
     kernels = library()
-    for name in ("causal_softmax", "causal_softmax_backward"):
+    for name in ("causal_softmax", "causal_softmax_backward", "causal_silu", "causal_silu_backward"):
         function = getattr(kernels, name)
         function.argtypes, function.restype = (ctypes.POINTER(_Attention), ctypes.c_int), None
     return kernels
@@ -74,6 +74,23 @@ def causal_softmax(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, heads: int,
     return _CausalSoftmax.apply(q, k, v, lengths, heads, dropout)
 
 
+def causal_silu(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, lengths: Tensor, heads: int, divisor: int) -> Tensor:
+    """Row i of a sequence -> the sum over its rows j up to i of SiLU(q_i k_j + bias[i - j]) / divisor times v_j, for each head.
+
+    Args:
+        q, k, v, lengths, heads: those of `causal_softmax`.
+        bias: [L], FP32, by distance. Farther rows share the last.
+        divisor: a number that does not depend on the sequence.
+
+    Returns:
+        [N, h * e].
+
+    Raises:
+        IndexError: the lengths do not add up to N.
+    """
+    return _CausalSilu.apply(q, k, v, bias, lengths, heads, divisor)
+
+
 class _CausalSoftmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, heads: int, dropout: float) -> Tensor:
@@ -99,6 +116,33 @@ class _CausalSoftmax(torch.autograd.Function):
         return *grads, None, None, None
 
 
+class _CausalSilu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor, lengths: Tensor, heads: int, divisor: int) -> Tensor:
+        ctx.heads, ctx.divisor = heads, divisor
+        q, k, v, bias = (*(_dense(one) for one in (q, k, v)), bias.contiguous())
+        out = v.new_empty(v.shape)
+        given = _given(q, k, v, lengths, heads, out)
+        _silu(given, bias, divisor)
+        _functions().causal_silu(given, _threads(q))
+        ctx.save_for_backward(q, k, v, bias, lengths)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, bias, lengths = ctx.saved_tensors
+        grad, grads = _dense(grad), tuple(one.new_empty(one.shape) for one in (q, k, v))
+        of_bias, of_rows = (torch.empty_like(bias), q.new_empty(len(q) * ctx.heads)) if ctx.needs_input_grad[3] else (None, None)
+        given = _given(q, k, v, lengths, ctx.heads, None)
+        _silu(given, bias, ctx.divisor)
+        _backward(given, grad, grads)
+        if of_bias is not None and of_rows is not None:
+            given.of_bias, given.of_rows = of_bias.data_ptr(), of_rows.data_ptr()
+        _functions().causal_silu_backward(given, _threads(q))
+        return *grads, of_bias, None, None, None
+
+
 def _given(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, heads: int, out: Tensor | None) -> _Attention:
     assert q.dtype == k.dtype == v.dtype == torch.float32 and lengths.dtype == torch.int64 and lengths.is_contiguous()
     assert q.shape == k.shape and len(q) == len(v) and q.shape[1] % heads == v.shape[1] % heads == 0, (q.shape, k.shape, v.shape, heads)
@@ -112,6 +156,11 @@ def _given(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, heads: int, out: Te
 
 def _softmax(given: _Attention, stats: Tensor, dropout: float, seed: int) -> None:
     given.stats, given.scale, given.dropped, given.seed = stats.data_ptr(), given.dim**-0.5, dropout, seed
+
+
+def _silu(given: _Attention, bias: Tensor, divisor: int) -> None:
+    assert bias.dtype == torch.float32 and len(bias), bias
+    given.bias, given.distances, given.divisor = bias.data_ptr(), len(bias), divisor
 
 
 def _backward(given: _Attention, grad: Tensor, grads: tuple[Tensor, ...]) -> None:

@@ -105,13 +105,20 @@ class Attention:
         No sequence is empty. SiLU is 0 at 0, so padding adds nothing.
         """
         attended = values.new_zeros(self.places.samples, values.shape[1])
-        for own, group in [(self.places.rows(), self.places)] if self.groups is None else self.groups:
+        for own, group in self._groups():
             samples = self.places.sample[own[group.lengths.cumsum(0) - 1]]
             q = queries[samples].unflatten(1, (self.heads, 1, -1))
             k, v = (by_heads(part[own], group, self.heads) for part in (keys, values))
             weights = silu(matmul(q, k.transpose(2, 3))) / self.divisor
             attended = attended.index_copy(0, samples, matmul(weights, v).flatten(1))
         return attended
+
+    def _groups(self) -> Groups:
+        """On a GPU one for all, as to tell lengths apart waits for it."""
+        if self.groups is None:
+            lengths = self.places.lengths
+            return self.places.groups(lengths) if lengths.device.type == "cpu" else [(self.places.rows(), self.places)]
+        return self.groups
 
 
 class _Attend(torch.autograd.Function):

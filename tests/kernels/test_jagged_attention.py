@@ -10,13 +10,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn.functional import silu
 
 from recsys_lab.kernels import available
-from recsys_lab.kernels.jagged_attention import causal_softmax
+from recsys_lab.kernels.jagged_attention import causal_silu, causal_softmax
 
 if not available():
     pytest.skip("no C++ kernels here", allow_module_level=True)
 
+DIVISOR = 50
+FORMATS = (torch.float32, torch.float64)
 LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=6)
 WIDTHS = st.sampled_from([1, 3, 8, 16, 20, 32, 50])
 
@@ -26,6 +29,13 @@ def softmax_of(q: Tensor, k: Tensor, v: Tensor, kept: Tensor | None = None) -> T
     scores = q @ k.transpose(1, 2) / math.sqrt(q.shape[2])
     weights = scores.masked_fill(torch.ones(scores.shape[1:], dtype=torch.bool).triu(1), -torch.inf).softmax(2)
     return (weights if kept is None else weights * kept) @ v
+
+
+def silu_of(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """One sequence, [h, L, d] each, over `DIVISOR`."""
+    places = torch.arange(q.shape[1])
+    scores = q @ k.transpose(1, 2) + bias[(places[:, None] - places).clamp(0, len(bias) - 1)]
+    return (silu(scores) / DIVISOR).tril() @ v
 
 
 def by_sequence(
@@ -58,6 +68,39 @@ def check_softmax(lengths: list[int], heads: int, dim: int, value_dim: int) -> N
     expected.backward(grad.double())
     check(found, expected)
     check(ours.grad, theirs.grad, 4e-6)
+
+
+def check_silu(lengths: list[int], heads: int, dim: int, value_dim: int, distances: int) -> None:
+    rows, sizes = drawn(lengths, heads, dim, value_dim)
+    rows, bias, grad = rows / dim**0.25, torch.randn(distances), torch.randn(sum(lengths), sizes[2])
+    ours, theirs = ((rows.to(dtype, copy=True).requires_grad_(), bias.to(dtype, copy=True).requires_grad_()) for dtype in FORMATS)
+    found = causal_silu(*ours[0].split(sizes, 1), ours[1], torch.tensor(lengths), heads, DIVISOR)
+    expected = by_sequence(lambda q, k, v: silu_of(q, k, v, theirs[1]), *theirs[0].split(sizes, 1), lengths, heads)
+    found.backward(grad)
+    expected.backward(grad.double())
+    check(found, expected)
+    for mine, true in zip(ours, theirs, strict=True):
+        check(mine.grad, true.grad, 4e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(LENGTHS, st.integers(1, 3), WIDTHS, WIDTHS, st.integers(1, 50))
+def test_silu_is_its_definition_forward_and_backward(lengths: list[int], heads: int, dim: int, value_dim: int, distances: int) -> None:
+    check_silu(lengths, heads, dim, value_dim, distances)
+
+
+@pytest.mark.parametrize("lengths", [[0], [0, 0, 1, 0], [95, 96, 97], [192, 193, 1, 288], [1301]], ids=str)
+@pytest.mark.parametrize(("dim", "distances"), [(12, 2000), (32, 100)])
+def test_silu_at_the_ends_of_blocks_and_of_long_sequences(lengths: list[int], dim: int, distances: int) -> None:
+    check_silu(lengths, 2, dim, dim, distances)
+
+
+def test_exponentials_are_within_a_few_units_in_the_last_place() -> None:
+    """Of sequences of one row SiLU itself comes out: far below zero it is the score times its exponential."""
+    scores = torch.linspace(-85, 85, 100_001)[:, None]
+    ones, none = torch.ones_like(scores), torch.zeros(1)
+    found = causal_silu(scores, ones, ones, none, torch.ones(len(scores), dtype=torch.int64), 1, 1)
+    torch.testing.assert_close(found.double(), silu(scores.double()), rtol=4 * 2**-24, atol=0)
 
 
 @settings(max_examples=40, deadline=None)
@@ -135,39 +178,45 @@ def test_the_backward_pass_leaves_out_the_same_weights(lengths: list[int]) -> No
     check(ours.grad, theirs.grad, 4e-6)
 
 
-def bits(lengths: list[int], threads: int, dropout: float = 0.0) -> tuple[Tensor, Tensor]:
+#: What each kernel makes of queries, keys, values, a bias, and lengths.
+KERNELS: dict[str, Callable[..., Tensor]] = {
+    "softmax": lambda q, k, v, bias, lengths: causal_softmax(q, k, v, lengths, 2) + 0.0 * bias.sum(),
+    "dropped": lambda q, k, v, bias, lengths: causal_softmax(q, k, v, lengths, 2, 0.3) + 0.0 * bias.sum(),
+    "silu": lambda q, k, v, bias, lengths: causal_silu(q, k, v, bias, lengths, 2, DIVISOR),
+}
+
+
+def bits(kernel: str, rows: Tensor, sizes: list[int], lengths: list[int]) -> list[Tensor]:
+    """Result, and gradients of rows and bias."""
+    torch.manual_seed(0)
+    leaves = rows.clone().requires_grad_(), torch.linspace(-1, 1, 30).requires_grad_()
+    found = KERNELS[kernel](*leaves[0].split(sizes, 1), leaves[1], torch.tensor(lengths))
+    found.square().sum().backward()
+    return [found.detach(), *(leaf.grad for leaf in leaves)]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_no_bit_depends_on_threads(kernel: str) -> None:
+    lengths, found = [3, 150, 0, 41, 7, 1, 260, 12] * 3, []
     rows, sizes = drawn(lengths, 2, 20, 32)
     before = torch.get_num_threads()
-    torch.set_num_threads(threads)
     try:
-        torch.manual_seed(0)
-        leaf = rows.requires_grad_()
-        found = causal_softmax(*leaf.split(sizes, 1), torch.tensor(lengths), 2, dropout)
-        found.square().sum().backward()
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(bits(kernel, rows, sizes, lengths))
     finally:
         torch.set_num_threads(before)
-    return found.detach(), leaf.grad
+    for other in found[1:]:
+        assert all(torch.equal(*pair) for pair in zip(found[0], other, strict=True))
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_no_bit_depends_on_threads(dropout: float) -> None:
-    lengths = [3, 150, 0, 41, 7, 1, 260, 12] * 3
-    first = bits(lengths, 1, dropout)
-    for threads in (2, 3):
-        assert all(torch.equal(*pair) for pair in zip(first, bits(lengths, threads, dropout), strict=True))
-
-
-def test_no_bit_depends_on_company() -> None:
+@pytest.mark.parametrize("kernel", ["softmax", "silu"])
+def test_no_bit_depends_on_company(kernel: str) -> None:
     lengths = [3, 150, 0, 41]
     rows, sizes = drawn(lengths, 2, 20, 32)
-    whole = rows.clone().requires_grad_()
-    found = causal_softmax(*whole.split(sizes, 1), torch.tensor(lengths), 2)
-    found.square().sum().backward()
-    for at, (own, out, grad) in enumerate(zip(*(part.split(lengths) for part in (rows, found.detach(), whole.grad)), strict=True)):
-        alone = own.clone().requires_grad_()
-        result = causal_softmax(*alone.split(sizes, 1), torch.tensor([lengths[at]]), 2)
-        result.square().sum().backward()
-        assert torch.equal(result, out) and torch.equal(alone.grad, grad)
+    out, grad, _ = bits(kernel, rows, sizes, lengths)
+    for at, own in enumerate(zip(*(part.split(lengths) for part in (rows, out, grad)), strict=True)):
+        assert all(torch.equal(*pair) for pair in zip(bits(kernel, own[0], sizes, lengths[at : at + 1]), own[1:], strict=False))
 
 
 def test_lengths_that_do_not_add_up_are_refused() -> None:

@@ -18,8 +18,8 @@ struct Attention {
     float *of_q, *of_k, *of_v;               // as many columns as q, k and v have; rows without gaps
     float scale, dropped;                    // of softmax: of scores, and the share of weights that become zero
     uint64_t seed;
-    const float* bias;  // of SiLU, [distances], and its gradient, if it is asked for
-    float* of_bias;
+    const float* bias;  // of SiLU, [distances], its gradient, if it is asked for, and room for that of each row and head
+    float *of_bias, *of_rows;
     int64_t distances;
     float divisor;
 };
@@ -130,6 +130,71 @@ class Softmax {
     void finish() const {}
 };
 
+// Weights are SiLU(score + bias) over a divisor. The bias goes by distance, and lies the other way round: a row's begins one number later than
+// that of the row after it.
+class Silu {
+    static constexpr int64_t SUMS = 4;  // of the bias's gradient, for rows in turn: a row would wait for the one before
+    const Attention& of;
+    Own own;
+    int64_t step;
+    float *bias, *sums;
+    float share;
+
+    INLINE f32v score(const float* s, int64_t i, int64_t column) const {
+        return load_all<f32v>(s) + load_all<f32v>(bias + own.length - 1 - i + column);
+    }
+
+  public:
+    Silu(const Attention& of, Own own, Memory& memory)
+        : of(of), own(own), step(up(own.length + ROWS + LANES, LANES)), bias(memory.law.at_least(step * (1 + SUMS))), sums(bias + step),
+          share(1 / of.divisor) {
+        for (int64_t i = 0; i < own.length; ++i) bias[i] = of.bias[std::min(own.length - 1 - i, of.distances - 1)];
+        std::fill(bias + own.length, of.of_bias ? sums + SUMS * step : sums, 0.f);
+    }
+
+    void weigh(int64_t i, int64_t rows, int64_t registers, float* s, int64_t s_step, float* factor) const {
+        for (int64_t r = 0; r < rows; ++r, ++i) {
+            for (int64_t c = 0; c < registers; ++c) {
+                float* at = s + r * s_step + c * LANES;
+                const f32v x = score(at, i, c * LANES), w = x / (exponential(-x) + 1.f);
+                store_f32(at, (c + 1) * LANES > i + 1 ? where(seen(i, c * LANES), w) : w, LANES);
+            }
+            factor[r] = share;
+        }
+    }
+
+    void back(int64_t i, int64_t column, int64_t rows, int64_t registers, float* s, float* g, int64_t s_step, const float*, int64_t) const {
+        for (int64_t r = 0; r < rows; ++r, ++i)
+            for (int64_t c = 0; c < registers; ++c) {
+                float *weight = s + r * s_step + c * LANES, *grad = g + r * s_step + c * LANES;
+                const int64_t first = column + c * LANES;
+                const f32v x = score(weight, i, first), part = 1.f / (exponential(-x) + 1.f);
+                f32v w = x * part * share, of_score = load_all<f32v>(grad) * share * (part * (x * (1.f - part) + 1.f));
+                if (first + LANES > i + 1) w = where(seen(i, first), w), of_score = where(seen(i, first), of_score);
+                store_f32(weight, w, LANES);
+                store_f32(grad, of_score, LANES);
+                float* sum = sums + i % SUMS * step + own.length - 1 - i + first;
+                if (of.of_bias) store_f32(sum, load_all<f32v>(sum) + of_score, LANES);
+            }
+    }
+
+    void finish() const {
+        if (!of.of_bias) return;
+        float* to = of.of_rows + own.start * of.heads + own.head * own.length;
+        for (int64_t i = 0; i < own.length; ++i) to[i] = (sums[i] + sums[step + i]) + (sums[2 * step + i] + sums[3 * step + i]);
+    }
+};
+
+// What `finish` left of each sequence and head, one after another.
+void sum_bias(const Attention& of) {
+    std::vector<double> sums(of.distances);
+    const float* part = of.of_rows;
+    for (int64_t s = 0; s < of.samples; ++s)
+        for (int64_t head = 0; head < of.heads; ++head, part += of.lengths[s])
+            for (int64_t i = 0; i < of.lengths[s]; ++i) sums[std::min(of.lengths[s] - 1 - i, of.distances - 1)] += part[i];
+    for (int64_t d = 0; d < of.distances; ++d) of.of_bias[d] = (float)sums[d];
+}
+
 template <class Law>
 void forward(const Attention& of, Own own, Memory& memory) {
     const int64_t dim = of.dim, value_dim = of.value_dim, wide = up(value_dim, LANES), length = own.length;
@@ -226,3 +291,8 @@ void for_heads(const Attention& of, int threads, Work work) {
 
 extern "C" void causal_softmax(const Attention* of, int threads) { for_heads(*of, threads, forward<Softmax>); }
 extern "C" void causal_softmax_backward(const Attention* of, int threads) { for_heads(*of, threads, backward<Softmax>); }
+extern "C" void causal_silu(const Attention* of, int threads) { for_heads(*of, threads, forward<Silu>); }
+extern "C" void causal_silu_backward(const Attention* of, int threads) {
+    for_heads(*of, threads, backward<Silu>);
+    if (of->of_bias) sum_bias(*of);
+}

@@ -118,11 +118,11 @@ INLINE float total(const f32v (&part)[PARTS]) {
     return x[0];
 }
 
-// e^x, at most 2 units in the last place off; what is below -87.3 or above 88.3 counts as that. x = n log 2 + r, and e^r by its series with the
+// e^x, at most 2 units in the last place off; what is below -87.3 or above 87.3 counts as that. x = n log 2 + r, and e^r by its series with the
 // coefficients of Cephes' expf.
 INLINE f32v exponential(f32v x) {
     x = x < -87.3f ? all(-87.3f) : x;
-    x = x > 88.3f ? all(88.3f) : x;
+    x = x > 87.3f ? all(87.3f) : x;
     const f32v magic = all(12582912.f);  // 1.5 times 2^23: adding it rounds to a whole number
     const f32v whole = multiply_add(x, all(1.44269504f), magic), n = whole - magic;
     const f32v r = multiply_add(n, all(2.12194440e-4f), multiply_add(n, all(-0.693359375f), x));

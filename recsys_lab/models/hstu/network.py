@@ -21,7 +21,7 @@ from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor
 
 from recsys_lab.errors import UserError
 from recsys_lab.kernels.attention import fuses_attention
-from recsys_lab.models.attention import Groups
+from recsys_lab.models.attention import Groups, groups_of
 from recsys_lab.models.click_model import ClickModel, ModelInputs
 from recsys_lab.models.history import check_no_dense, history_of, placed_rows
 from recsys_lab.models.hstu import HSTU
@@ -122,8 +122,7 @@ class HSTUNetwork(ClickModel):
             )
         vectors, lengths, places = placed_rows(looked_up, self.history, self.scale, self.place)
         rows = self.dropout(vectors)
-        fuses = fuses_attention(rows, self.head_columns) and not self.time_bias
-        groups = None if fuses else places.groups(lengths)
+        groups = groups_of(places, lengths, fuses_attention(rows, self.head_columns) and not self.time_bias)
         for block in self.blocks:
             rows = block(rows, places, groups, times)
         return self.hidden(rows), places

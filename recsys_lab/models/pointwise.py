@@ -77,7 +77,7 @@ def attend(
     attended = torch.zeros_like(values)
     for own, group in groups:
         q, k, v = (by_heads(part[own], group, heads) for part in (queries, keys, values))
-        part = _attend_in_blocks(q, k, v, group.longest, divisor, bias, by_time and by_time.of_group(own, group))
+        part = attend_in_blocks(q, k, v, group.longest, divisor, bias, by_time and by_time.of_group(own, group))
         attended = attended.index_copy(0, own, group.packed(part.transpose(1, 2).flatten(2)))
     return attended
 
@@ -168,8 +168,8 @@ class _Attend(torch.autograd.Function):
         return *found, None
 
 
-def _attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, longest: int, divisor: int, bias: Tensor, by_time: TimeBias | None = None) -> Tensor:
-    """An exported program has one block: how many there are depends on the length."""
+def attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, longest: int, divisor: int, bias: Tensor, by_time: TimeBias | None = None) -> Tensor:
+    """[b, h, T, d] each -> the same shape: `attend` of sequences padded to T. An exported program has one block, as T is not known there."""
     if torch.compiler.is_exporting():
         return _attend(q, k, v, 0, longest, divisor, bias, by_time)
     blocks = range(0, longest, ROWS_AT_ONCE)

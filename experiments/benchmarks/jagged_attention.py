@@ -2,14 +2,14 @@
 
     .venv/bin/python experiments/benchmarks/jagged_attention.py [--rounds N] [--threads 1]
 
-Forward and backward of attention alone, FP32, 2 heads of 32 columns, 128 sequences. Ours reads columns of one matrix of rows, as the models'
-layers make it. Torch's has queries, keys and values as a rectangle [B, T] already, so its padding and packing cost nothing here:
-scaled_dot_product_attention with its causal mask for SASRec, the definition of models/pointwise.py for HSTU. Rounds alternate.
+Forward and backward of attention alone, FP32, 2 heads of 32 columns, 128 sequences. Ours reads columns of one matrix of rows, as layers of
+the models make it. Torch's has a rectangle [B, T] of queries, keys and values already, so that it pays for no padding and packing. It is
+scaled_dot_product_attention with its causal mask for SASRec, and the definition of models/pointwise.py for HSTU. Rounds alternate.
 
 `sasrec_vs_padded`, `hstu_vs_padded`: torch's median time over ours, lengths by the law of Amazon Beauty's training histories.
 `equal_lengths`: the smaller of both models' ratios where all lengths are 50, and nothing is padded.
-`share_of_gemm_peak`: FLOP/s of ours in the equal case, the smaller of both models', over those of a product of 1,024-cubed matrices (torch.mm).
-Counted are the seven products, of each row with those up to itself; exponentials are not.
+`share_of_gemm_peak`: FLOP/s of ours in the equal case, the smaller of both models', over those of torch.mm, 1,024 cubed. Counted are the
+seven products, of each row with those up to itself. Exponentials are not.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from recsys_lab.train.memory import keep_memory
 
 SEQUENCES, HEADS, HEAD_DIM, EQUAL, GEMM = 128, 2, 32, 50, 1024
 COLUMNS = HEADS * HEAD_DIM
-#: Lengths, and the share of users with at most so many items in their training history: Amazon Beauty, S3-Rec's copy (22,363 users, 5 to 204
-#: items, of which the last two are validation and test), with data.max_history of 50.
+#: Lengths, and the share of users with at most so many items in their training history: Amazon Beauty, S3-Rec's copy (22,363 users, of
+#: whose 5 to 204 items the last two are validation and test), with a data.max_history of 50.
 LENGTHS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 25, 30, 40, 49, 50)
 SHARES = (0, 0.3203, 0.509, 0.6289, 0.7098, 0.7709, 0.8103, 0.8663, 0.9021, 0.9326, 0.9582, 0.9729, 0.9815, 0.9899, 0.9936, 1)
 

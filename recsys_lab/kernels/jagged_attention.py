@@ -32,7 +32,7 @@ class _Attention(ctypes.Structure):
         *((name, _p) for name in ("q", "k", "v")),
         *((name, _i64) for name in ("q_step", "k_step", "v_step")),
         ("lengths", _p),
-        *((name, _i64) for name in ("samples", "heads", "dim", "value_dim")),
+        *((name, _i64) for name in ("samples", "heads", "dim", "value_dim", "last_alone")),
         *((name, _p) for name in ("out", "stats", "grad")),
         ("grad_step", _i64),
         *((name, _p) for name in ("of_q", "of_k", "of_v")),
@@ -91,6 +91,26 @@ def causal_silu(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, lengths: Tensor, 
     return _CausalSilu.apply(q, k, v, bias, lengths, heads, divisor)
 
 
+def last_softmax(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, heads: int) -> Tensor:
+    """`causal_softmax` of the last row of each sequence alone, in no graph: q [B, h * d] -> [B, h * e], zeros where it is empty."""
+    q, k, v = (_dense(one) for one in (q, k, v))
+    out, stats = v.new_zeros(len(q), v.shape[1]), v.new_empty(len(q), heads, 2)
+    given = _given(q, k, v, lengths, heads, out, last_alone=True)
+    _softmax(given, stats, 0.0, 0)
+    _functions().causal_softmax(given, _threads(k))
+    return out
+
+
+def last_silu(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, lengths: Tensor, heads: int, divisor: int) -> Tensor:
+    """`causal_silu` of the last row of each sequence alone, in no graph: q [B, h * d] -> [B, h * e], zeros where it is empty."""
+    q, k, v, bias = (*(_dense(one) for one in (q, k, v)), bias.contiguous())
+    out = v.new_zeros(len(q), v.shape[1])
+    given = _given(q, k, v, lengths, heads, out, last_alone=True)
+    _silu(given, bias, divisor)
+    _functions().causal_silu(given, _threads(k))
+    return out
+
+
 class _CausalSoftmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, heads: int, dropout: float) -> Tensor:
@@ -143,13 +163,15 @@ class _CausalSilu(torch.autograd.Function):
         return *grads, of_bias, None, None, None
 
 
-def _given(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, heads: int, out: Tensor | None) -> _Attention:
+def _given(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, heads: int, out: Tensor | None, *, last_alone: bool = False) -> _Attention:
     assert q.dtype == k.dtype == v.dtype == torch.float32 and lengths.dtype == torch.int64 and lengths.is_contiguous()
-    assert q.shape == k.shape and len(q) == len(v) and q.shape[1] % heads == v.shape[1] % heads == 0, (q.shape, k.shape, v.shape, heads)
-    if (rows := int(lengths.sum())) != len(q):
-        raise IndexError(f"lengths add up to {rows}, and there are {len(q)} rows")
+    assert q.shape[1] == k.shape[1] and k.shape[1] % heads == v.shape[1] % heads == 0, (q.shape, k.shape, v.shape, heads)
+    assert len(k) == len(v) and len(q) == (len(lengths) if last_alone else len(k)), (q.shape, k.shape, v.shape, lengths.shape)
+    if (rows := int(lengths.sum())) != len(k):
+        raise IndexError(f"lengths add up to {rows}, and there are {len(k)} rows")
     given = _Attention(*(one.data_ptr() for one in (q, k, v)), *(one.stride(0) for one in (q, k, v)), lengths.data_ptr())
     given.samples, given.heads, given.dim, given.value_dim = len(lengths), heads, q.shape[1] // heads, v.shape[1] // heads
+    given.last_alone = last_alone
     given.out = None if out is None else out.data_ptr()
     return given
 

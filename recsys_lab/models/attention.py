@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, gelu, scaled_dot_product_attention
 
-from recsys_lab.kernels.jagged_attention import causal_softmax
+from recsys_lab.kernels.jagged_attention import attends_on_cpu, causal_softmax, last_softmax
 from recsys_lab.models.jagged import PaddedPlaces, Places
 from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.linear import Linear
@@ -42,6 +42,20 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, places: Places, groups
     return attended
 
 
+def attend_last(queries: Tensor, keys: Tensor, values: Tensor, places: Places, groups: Groups | None, heads: int) -> Tensor:
+    """`attend` of the last row of each sequence alone, without dropout: queries [B, h * d] -> [B, h * d], zeros where it is empty."""
+    if reads_last(keys, groups):
+        return last_softmax(queries, keys, values, places.lengths, heads)
+    k, v = (by_heads(part, places, heads) for part in (keys, values))
+    q, seen = queries.unflatten(1, (heads, 1, -1)), places.is_row()[:, None, None]
+    return scaled_dot_product_attention(q, k, v, attn_mask=seen).flatten(1) * places.any_rows(values)
+
+
+def reads_last(rows: Tensor, groups: Groups | None) -> bool:
+    """Whether a kernel computes the last row of each sequence alone. It is in no graph."""
+    return groups is None and attends_on_cpu(rows) and not torch.is_grad_enabled()
+
+
 def by_heads(rows: Tensor, places: Places, heads: int) -> Tensor:
     """[n, h * d] -> [b, h, T, d], padded at the end, where no earlier row looks."""
     return places.padded(rows).unflatten(2, (heads, -1)).transpose(1, 2)
@@ -68,6 +82,17 @@ class CausalBlock(nn.Module):
         """[N, D] -> [N, D]. `groups` from `groups_of`."""
         queries, keys, values = self.query_key_value(self.before_attention(rows)).chunk(3, dim=1)
         attended = attend(queries, keys, values, places, groups, self.heads, self.dropout.p if self.training else 0.0)
+        return self._after_attention(rows, attended)
+
+    def of_last(self, rows: Tensor, places: Places, groups: Groups | None) -> Tensor:
+        """[N, D] -> [B, D]: what `forward` gives for the last row of each sequence, without dropout of weights."""
+        last, dim = places.last(rows), rows.shape[1]
+        queries = self.query_key_value.part(self.before_attention(last), 0, dim)
+        keys, values = self.query_key_value.part(self.before_attention(rows), dim, 3 * dim).chunk(2, dim=1)
+        attended = attend_last(queries, keys, values, places, groups, self.heads)
+        return self._after_attention(last, attended)
+
+    def _after_attention(self, rows: Tensor, attended: Tensor) -> Tensor:
         rows = rows + self.dropout(self.mix(attended))
         return rows + self.dropout(self.narrow(self.dropout(gelu(self.wide(self.before_wide(rows))))))
 

@@ -14,7 +14,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding, silu
 
 from recsys_lab.kernels.attention import causal_silu
-from recsys_lab.models.attention import Groups, by_heads
+from recsys_lab.kernels.jagged_attention import last_silu
+from recsys_lab.models.attention import Groups, by_heads, reads_last
 from recsys_lab.models.jagged import Places
 from recsys_lab.models.linear import matmul
 from recsys_lab.models.moved_bytes import one_kernel
@@ -35,6 +36,11 @@ class TimeBias:
     def of_group(self, own: Tensor, group: Places) -> TimeBias:
         """Of some rows, padded [b, T]."""
         return TimeBias(group.padded(self.times[own, None]).squeeze(2), self.weights)
+
+    def to_last(self, places: Places) -> Tensor:
+        """[N]: of each sequence's last row towards each of its rows. `times` are [N]."""
+        between = (places.last(self.times[:, None]).squeeze(1)[places.sample] - self.times).abs()
+        return self.weights[time_buckets(between)]
 
     def of_rows(self, start: int, stop: int) -> Tensor:
         """[b, 1, stop - start, stop]: of rows from `start` to `stop` towards those up to `stop`."""
@@ -80,6 +86,29 @@ def attend(
         part = attend_in_blocks(q, k, v, group.longest, divisor, bias, by_time and by_time.of_group(own, group))
         attended = attended.index_copy(0, own, group.packed(part.transpose(1, 2).flatten(2)))
     return attended
+
+
+def attend_last(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    places: Places,
+    groups: Groups | None,
+    heads: int,
+    divisor: int,
+    bias: Tensor,
+    by_time: TimeBias | None = None,
+) -> Tensor:
+    """`attend` of the last row of each sequence alone: queries [B, h * d] -> [B, h * d], zeros where it is empty."""
+    if reads_last(keys, groups):
+        return last_silu(queries, keys, values, bias.float(), places.lengths, heads, divisor)
+    added = bias[places.to_end.clamp(max=len(bias) - 1)]  # [N]
+    if by_time is not None:
+        added = added + by_time.to_last(places)
+    k, v = (by_heads(part, places, heads) for part in (keys, values))
+    scores = matmul(queries.unflatten(1, (heads, 1, -1)), k.transpose(2, 3)) + places.padded(added[:, None])[:, None].transpose(2, 3)
+    weights = silu(scores) / divisor * places.is_row()[:, None, None]
+    return matmul(weights, v).flatten(1)
 
 
 class Attention:
@@ -169,7 +198,7 @@ class _Attend(torch.autograd.Function):
 
 
 def attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, longest: int, divisor: int, bias: Tensor, by_time: TimeBias | None = None) -> Tensor:
-    """[b, h, T, d] each -> the same shape: `attend` of sequences padded to T. An exported program has one block, as T is not known there."""
+    """[b, h, T, d] each -> the same shape: `attend`, padded to T. An exported program has one block, as T is not known there."""
     if torch.compiler.is_exporting():
         return _attend(q, k, v, 0, longest, divisor, bias, by_time)
     blocks = range(0, longest, ROWS_AT_ONCE)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from recsys_lab.kernels import available
-from recsys_lab.kernels.jagged_attention import causal_silu, causal_softmax
+from recsys_lab.kernels.jagged_attention import causal_silu, causal_softmax, last_silu, last_softmax
 
 if not available():
     pytest.skip("no C++ kernels here", allow_module_level=True)
@@ -217,6 +217,18 @@ def test_no_bit_depends_on_company(kernel: str) -> None:
     out, grad, _ = bits(kernel, rows, sizes, lengths)
     for at, own in enumerate(zip(*(part.split(lengths) for part in (rows, out, grad)), strict=True)):
         assert all(torch.equal(*pair) for pair in zip(bits(kernel, own[0], sizes, lengths[at : at + 1]), own[1:], strict=False))
+
+
+def test_the_last_rows_alone_are_those_of_all_rows() -> None:
+    lengths = [3, 0, 150, 1, 41, 0]
+    rows, sizes = drawn(lengths, 2, 20, 32)
+    (q, k, v), bias, of = rows.split(sizes, 1), torch.linspace(-1, 1, 30), torch.tensor(lengths)
+    at = of.cumsum(0) - 1
+    for alone, whole in (
+        (last_softmax(q[at], k, v, of, 2), causal_softmax(q, k, v, of, 2)),
+        (last_silu(q[at], k, v, bias, of, 2, DIVISOR), causal_silu(q, k, v, bias, of, 2, DIVISOR)),
+    ):
+        assert torch.equal(alone, whole[at] * (of > 0)[:, None])
 
 
 def test_lengths_that_do_not_add_up_are_refused() -> None:

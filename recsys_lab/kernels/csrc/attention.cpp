@@ -12,6 +12,7 @@ struct Attention {
     int64_t q_step, k_step, v_step;  // from a row to the next
     const int64_t* lengths;
     int64_t samples, heads, dim, value_dim;  // of a head
+    int64_t last_alone;                      // whether q, out and stats have the last row of each sequence alone, forward
     float *out, *stats;                      // [N, heads * value_dim], [N, heads, 2]: of softmax
     const float* grad;                       // [N, heads * value_dim]
     int64_t grad_step;
@@ -26,9 +27,9 @@ struct Attention {
 
 namespace {
 
-// Of one sequence and head: its first row, rows, and which head.
+// Of one sequence and head: its first row, rows, which head, and which row of q, out and stats its row 0 has or would have.
 struct Own {
-    int64_t start, length, head;
+    int64_t start, length, head, asks;
 };
 
 struct Memory {  // of a thread
@@ -79,7 +80,7 @@ class Softmax {
                 store_f32(row + c * LANES, e, LANES);
             }
             const float share = 1 / total(sum);
-            float* stats = of.stats + ((own.start + i) * of.heads + own.head) * 2;
+            float* stats = of.stats + ((own.asks + i) * of.heads + own.head) * 2;
             stats[0] = top, stats[1] = share, factor[r] = drops ? share * kept : share;
         }
         if (!drops) return;
@@ -198,19 +199,19 @@ void sum_bias(const Attention& of) {
 template <class Law>
 void forward(const Attention& of, Own own, Memory& memory) {
     const int64_t dim = of.dim, value_dim = of.value_dim, wide = up(value_dim, LANES), length = own.length;
-    const Rows q{of.q + own.start * of.q_step + own.head * dim, of.q_step}, k{of.k + own.start * of.k_step + own.head * dim, of.k_step};
+    const Rows q{of.q + own.head * dim, of.q_step}, k{of.k + own.start * of.k_step + own.head * dim, of.k_step};
     const Rows v = whole({of.v + own.start * of.v_step + own.head * value_dim, of.v_step}, length, value_dim, memory.whole_v);
     const Right keys = transposed(k, length, dim, memory.keys);
     const int64_t step = up(length, LANES);
     float *weights = memory.weights.at_least(ROWS * step), *found = memory.row.at_least(ROWS * wide), factor[ROWS];
     Law law(of, own, memory);
-    for (int64_t i = 0; i < length; i += ROWS) {
+    for (int64_t i = of.last_alone ? length - 1 : 0; i < length; i += ROWS) {
         const int64_t rows = std::min<int64_t>(ROWS, length - i), registers = (i + rows - 1) / LANES + 1;
-        product(rows, as_left(q, i), keys, dim, weights, step, registers);
+        product(rows, as_left(q, own.asks + i), keys, dim, weights, step, registers);
         law.weigh(i, rows, registers, weights, step, factor);
         product(rows, {weights, step, 1}, as_right(v, 0), i + rows, found, wide, wide / LANES);
         for (int64_t r = 0; r < rows; ++r) {
-            float* out = of.out + ((own.start + i + r) * of.heads + own.head) * value_dim;
+            float* out = of.out + ((own.asks + i + r) * of.heads + own.head) * value_dim;
             for (int64_t c = 0; c < value_dim; c += LANES)
                 store_f32(out + c, load_all<f32v>(found + r * wide + c) * factor[r], lanes(value_dim, c));
         }
@@ -281,7 +282,8 @@ void for_heads(const Attention& of, int threads, Work work) {
         static thread_local Memory memory;
 #pragma omp for schedule(dynamic, share)
         for (int64_t at = 0; at < all; ++at) {
-            const Own own{starts[at / of.heads], of.lengths[at / of.heads], at % of.heads};
+            const int64_t sample = at / of.heads, length = of.lengths[sample], start = starts[sample];
+            const Own own{start, length, at % of.heads, of.last_alone ? sample - (length - 1) : start};
             if (own.length) work(of, own, memory);
         }
     }

@@ -12,6 +12,7 @@ Shapes: N rows of B sequences, T the longest of a group, D embedding dimension, 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import embedding_rows, feature_names
 from recsys_lab.models.linear import Linear
 from recsys_lab.models.next_item import TOLD, NextItem, Told, items_of, times_of
-from recsys_lab.models.pointwise import TIME_BUCKETS, TimeBias, attend
+from recsys_lab.models.pointwise import TIME_BUCKETS, TimeBias, attend, attend_last
 
 
 class HSTUBlock(nn.Module):
@@ -67,9 +68,22 @@ class HSTUBlock(nn.Module):
     def forward(self, rows: Tensor, places: Places, groups: Groups | None, times: Tensor | None = None) -> Tensor:
         """[N, D] -> [N, D]. `groups` from `Places.groups`; None: a kernel reads sequences of any length. `times`: int64 [N]."""
         gate, values, queries, keys = silu(self.project(self.before(rows))).split(self.sizes, dim=1)
-        by_time = None if self.of_times is None or times is None else TimeBias(times, self.of_times.weight.squeeze(1))
-        attended = attend(queries, keys, values, places, groups, self.heads, self.max_length, self.bias.weight.squeeze(1), by_time)
+        how = places, groups, self.heads, self.max_length, self.bias.weight.squeeze(1), self._by_time(times)
+        attended = attend(queries, keys, values, *how)
         return rows + self.mix(self.dropout(self.after(attended) * gate))
+
+    def of_last(self, rows: Tensor, places: Places, groups: Groups | None, times: Tensor | None = None) -> Tensor:
+        """[N, D] -> [B, D]: what `forward` gives for the last row of each sequence."""
+        last, ends = places.last(rows), [0, *accumulate(self.sizes)]
+        asks, tells = self.before(last), self.before(rows)
+        gate, values, queries, keys = (
+            silu(self.project.part(x, *part)) for x, part in zip((asks, tells, asks, tells), pairwise(ends), strict=True)
+        )
+        how = places, groups, self.heads, self.max_length, self.bias.weight.squeeze(1), self._by_time(times)
+        return last + self.mix(self.dropout(self.after(attend_last(queries, keys, values, *how)) * gate))
+
+    def _by_time(self, times: Tensor | None) -> TimeBias | None:
+        return None if self.of_times is None or times is None else TimeBias(times, self.of_times.weight.squeeze(1))
 
 
 class HSTUNetwork(ClickModel):
@@ -111,21 +125,30 @@ class HSTUNetwork(ClickModel):
 
         `values`: a batch's events, for a time bias.
         """
-        hidden, places = self.read_history(looked_up, times_of(values))
-        return self.next_item.of_users(places.last(hidden))
+        times = times_of(values)
+        rows, places, groups = self.placed(looked_up, times)
+        *before, last = self.blocks
+        for block in before:
+            rows = block(rows, places, groups, times)
+        hidden = self.hidden(last.of_last(rows, places, groups, times))  # type: ignore[operator]  # an HSTUBlock
+        return self.next_item.of_users(hidden * places.any_rows(hidden))
 
     def read_history(self, looked_up: Mapping[str, JaggedTensor], times: Tensor | None = None) -> tuple[Tensor, Places]:
         """The history's rows [N, D] after all layers. `times` int64 [N]: when each item came."""
+        rows, places, groups = self.placed(looked_up, times)
+        for block in self.blocks:
+            rows = block(rows, places, groups, times)
+        return self.hidden(rows), places
+
+    def placed(self, looked_up: Mapping[str, JaggedTensor], times: Tensor | None) -> tuple[Tensor, Places, Groups | None]:
+        """The history's rows [N, D] before all layers, and what these need of their places."""
         if self.time_bias and times is None:
             raise UserError(
                 "a time bias needs times", where="model.time_bias", given="data without", remedy="data=interactions or movielens"
             )
         vectors, lengths, places = placed_rows(looked_up, self.history, self.scale, self.place)
         rows = self.dropout(vectors)
-        groups = groups_of(places, lengths, fuses_attention(rows, self.head_columns) and not self.time_bias)
-        for block in self.blocks:
-            rows = block(rows, places, groups, times)
-        return self.hidden(rows), places
+        return rows, places, groups_of(places, lengths, fuses_attention(rows, self.head_columns) and not self.time_bias)
 
     def example(self, samples: int, mean_lengths: Mapping[str, float]) -> dict[str, JaggedTensor]:
         """As ClickModel's: every sample has the history's mean length, rounded."""

@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from recsys_lab.kernels.build import library
 from recsys_lab.kernels.choice import available
-from recsys_lab.kernels.native import FEW_ELEMENTS
+from recsys_lab.kernels.native import FEW_ELEMENTS, instructions
 
 _p, _i64, _f32 = ctypes.c_void_p, ctypes.c_int64, ctypes.c_float
 
@@ -51,8 +51,14 @@ def _functions() -> ctypes.CDLL:
 
 
 def attends_on_cpu(rows: Tensor) -> bool:
-    """Whether these kernels read rows like `rows`: FP32 on a CPU. An exported program has torch's operations."""
-    return rows.device.type == "cpu" and rows.dtype == torch.float32 and not torch.compiler.is_exporting() and available()
+    """Whether these kernels read rows like `rows`: FP32, on a CPU that has AVX2 or AVX-512. An exported program has torch's operations."""
+    return rows.device.type == "cpu" and rows.dtype == torch.float32 and not torch.compiler.is_exporting() and _fast()
+
+
+@functools.cache
+def _fast() -> bool:
+    """Without a vector instruction for a product and a sum, torch is faster."""
+    return available() and instructions() != "baseline"
 
 
 def causal_softmax(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, heads: int, dropout: float = 0.0) -> Tensor:

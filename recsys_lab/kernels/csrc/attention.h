@@ -28,20 +28,21 @@ struct Right {
     int64_t step, pair_step;
 };
 
+// Numbers one by one: a struct would pass through memory, and be read there before all of it is written.
 template <int R, int C>
-void tile(Left a, const float* b, int64_t b_step, int64_t depth, float* out, int64_t out_step, bool add) {
+void tile(const float* a, int64_t a_row, int64_t a_step, const float* b, int64_t b_step, int64_t depth, float* out, int64_t out_step, bool add) {
     f32v sum[R][C];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2
         for (int c = 0; c < C; ++c) sum[r][c] = add ? load_all<f32v>(out + r * out_step + c * LANES) : f32v{};
-    for (int64_t k = 0; k < depth; ++k, a.at += a.step, b += b_step) {
+    for (int64_t k = 0; k < depth; ++k, a += a_step, b += b_step) {
         f32v right[C];
 #pragma GCC unroll 2
         for (int c = 0; c < C; ++c) right[c] = load_all<f32v>(b + c * LANES);
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
-            const f32v left = all(a.at[r * a.row_step]);
+            const f32v left = all(a[r * a_row]);
 #pragma GCC unroll 2
             for (int c = 0; c < C; ++c) sum[r][c] = multiply_add(left, right[c], sum[r][c]);
         }
@@ -52,9 +53,10 @@ void tile(Left a, const float* b, int64_t b_step, int64_t depth, float* out, int
         for (int c = 0; c < C; ++c) store_f32(out + r * out_step + c * LANES, sum[r][c], LANES);
 }
 template <int R>
-void tiles(Left a, Right b, int64_t depth, float* out, int64_t out_step, int64_t registers, bool add) {
-    for (; registers >= BESIDE; registers -= BESIDE, b.at += b.pair_step, out += PAIR) tile<R, BESIDE>(a, b.at, b.step, depth, out, out_step, add);
-    if (registers) tile<R, 1>(a, b.at, b.step, depth, out, out_step, add);
+INLINE void tiles(Left a, Right b, int64_t depth, float* out, int64_t out_step, int64_t registers, bool add) {
+    for (; registers >= BESIDE; registers -= BESIDE, b.at += b.pair_step, out += PAIR)
+        tile<R, BESIDE>(a.at, a.row_step, a.step, b.at, b.step, depth, out, out_step, add);
+    if (registers) tile<R, 1>(a.at, a.row_step, a.step, b.at, b.step, depth, out, out_step, add);
 }
 // out [rows, registers] = a b, or that added to it. Up to ROWS rows.
 inline void product(int64_t rows, Left a, Right b, int64_t depth, float* out, int64_t out_step, int64_t registers, bool add = false) {
@@ -70,21 +72,26 @@ inline void product(int64_t rows, Left a, Right b, int64_t depth, float* out, in
 
 INLINE int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
+// LANES rows of as many columns, or `n` of `wide`, turned into LANES rows that are PAIR apart.
+INLINE void turned(Rows rows, int64_t first, int n, int64_t column, int wide, float* to) {
+    f32v x[LANES];
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; ++i) x[i] = i < n ? load_f32(rows[first + i] + column, wide) : f32v{};
+    turn(x);
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; ++i)
+        if (i < wide) store_f32(to + i * PAIR, x[i], LANES);
+}
 // rows [n, dim] -> their transpose as the right factor of a product, PAIR columns after PAIR columns. Columns beyond `n` are zero up to a
 // register's end.
 inline Right transposed(Rows rows, int64_t n, int64_t dim, Scratch<float>& memory) {
     float* to = memory.at_least(up(n, PAIR) * dim);
     for (int64_t j = 0; j < n; j += LANES)
         for (int64_t c = 0; c < dim; c += LANES) {
-            f32v x[LANES];
-            const int wide = lanes(dim, c);
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES; ++i) x[i] = j + i < n ? load_f32(rows[j + i] + c, wide) : f32v{};
-            turn(x);
+            const int high = lanes(n, j), wide = lanes(dim, c);
             float* at = to + j / PAIR * PAIR * dim + c * PAIR + j % PAIR;
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES; ++i)
-                if (i < wide) store_f32(at + i * PAIR, x[i], LANES);
+            if (high == LANES && wide == LANES) turned(rows, j, LANES, c, LANES, at);
+            else turned(rows, j, high, c, wide, at);
         }
     return {to, PAIR, PAIR * dim};
 }

@@ -151,6 +151,35 @@ def test_dropout_leaves_out_its_share_of_every_row_column_and_head(share: float)
         assert abs(float(together)) < 5 / beside[0].numel() ** 0.5
 
 
+def threefry(key: tuple[int, int], x: int, y: int) -> tuple[int, int]:
+    """Threefry-2x32 with 13 rounds, after Salmon et al. 2011."""
+    words, mask = (*key, 0x1BD11BDA ^ key[0] ^ key[1]), 2**32 - 1
+    x, y = (x + words[0]) & mask, (y + words[1]) & mask
+    for count in range(13):
+        left = (13, 15, 26, 6, 17, 29, 16, 24)[count % 8]
+        x = (x + y) & mask
+        y = ((y << left | y >> (32 - left)) & mask) ^ x
+        if count % 4 == 3:
+            at = count // 4 + 1
+            x, y = (x + words[at % 3]) & mask, (y + words[(at + 1) % 3] + at) & mask
+    return x, y
+
+
+def test_dropout_reads_threefrys_bits() -> None:
+    """Two rows have a counter in common: its column, and the first of them with the head. The published answer comes first."""
+    assert threefry((0, 0), 0, 0) == (0x9D1C5EC6, 0x8BD50731)
+    torch.manual_seed(3)
+    key = int(torch.empty((), dtype=torch.int64).random_())
+    torch.manual_seed(3)
+    found = dropped([3, 9], 2, 9, 0.3) > 0
+    for first, length in ((0, 3), (3, 9)):
+        for row in range(length):
+            for head in range(2):
+                for column in range(row + 1):
+                    bits = threefry((key & 2**32 - 1, key >> 32), column, (first + row - row % 2) * 2 + head)[row % 2]
+                    assert bool(found[first + row, head, column]) == (bits >= 0.3 * 2**32), (row, head, column)
+
+
 def test_dropout_follows_torchs_seed() -> None:
     found = []
     for seed in (1, 1, 2):

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from recsys_lab.kernels import jagged_attention
 from recsys_lab.kernels.choice import triton_for
-from recsys_lab.kernels.jagged_attention import attends_on_cpu
+from recsys_lab.kernels.jagged_attention import ByTime, attends_on_cpu
 
 #: By format and kernel: rows and columns of a block that a program works on, its warps, and how many steps it loads ahead. Eight of each
 #: were tried on an H100 in BF16, four in FP32. These are the fastest.
@@ -29,12 +29,22 @@ SQUARE, SQUARE_PROGRAMS = (64, 4, 3), 32
 WIDEST = 64
 
 
-def fuses_attention(rows: Tensor, head_columns: int) -> bool:
-    """Whether `causal_silu` can be used where `rows` are, for heads of so many columns."""
-    return attends_on_cpu(rows) or (head_columns <= WIDEST and triton_for(rows))
+def fuses_attention(rows: Tensor, head_columns: int, by_time: bool = False) -> bool:
+    """Whether `causal_silu` can be used where `rows` are, for heads of so many columns. `by_time`: with a bias by time."""
+    return attends_on_cpu(rows) or (not by_time and head_columns <= WIDEST and triton_for(rows))
 
 
-def causal_silu(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, lengths: Tensor, longest: int, heads: int, divisor: int) -> Tensor:
+def causal_silu(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor,
+    lengths: Tensor,
+    longest: int,
+    heads: int,
+    divisor: int,
+    by_time: ByTime | None = None,
+) -> Tensor:
     """Row i of a sequence -> the sum over its rows j up to i of SiLU(q_i k_j + bias[i - j]) / divisor times v_j, for each head.
 
     Args:
@@ -45,12 +55,14 @@ def causal_silu(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, lengths: Tensor, 
         longest: of the lengths.
         heads: h.
         divisor: a number that does not depend on the sequence.
+        by_time: on a CPU, a bias by the time between rows.
 
     Returns:
         [N, h * e], of v's format. In FP32 products are TF32's where torch's are.
     """
     if q.device.type == "cpu":
-        return jagged_attention.causal_silu(q, k, v, bias, lengths, heads, divisor)
+        return jagged_attention.causal_silu(q, k, v, bias, lengths, heads, divisor, by_time)
+    assert by_time is None, "no kernel of a GPU has a bias by time"
     return by_triton(q, k, v, bias, lengths, longest, heads, divisor)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -38,6 +39,8 @@ class _Attention(ctypes.Structure):
         *((name, _p) for name in ("of_q", "of_k", "of_v")),
         *(("scale", _f32), ("dropped", _f32), ("seed", ctypes.c_uint64)),
         *(("bias", _p), ("of_bias", _p), ("of_rows", _p), ("distances", _i64), ("divisor", _f32)),
+        *((name, _p) for name in ("times", "of_time", "starts", "of_of_time", "of_heads")),
+        ("buckets", _i64),
     )
 
 
@@ -80,13 +83,25 @@ def causal_softmax(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, heads: int,
     return _CausalSoftmax.apply(q, k, v, lengths, heads, dropout)
 
 
-def causal_silu(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, lengths: Tensor, heads: int, divisor: int) -> Tensor:
+@dataclass(frozen=True)
+class ByTime:
+    """A bias by the time between two rows. Bucket 0 has times below starts[0], bucket b those from starts[b - 1] on."""
+
+    times: Tensor  # int64 [N]
+    starts: Tensor  # FP32 [buckets - 1], rising
+    weights: Tensor  # FP32 [buckets]
+
+
+def causal_silu(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor, lengths: Tensor, heads: int, divisor: int, by_time: ByTime | None = None
+) -> Tensor:
     """Row i of a sequence -> the sum over its rows j up to i of SiLU(q_i k_j + bias[i - j]) / divisor times v_j, for each head.
 
     Args:
         q, k, v, lengths, heads: those of `causal_softmax`.
         bias: [L], FP32, by distance. Farther rows share the last.
         divisor: a number that does not depend on the sequence.
+        by_time: what is added to each score beside `bias`.
 
     Returns:
         [N, h * e].
@@ -94,7 +109,8 @@ def causal_silu(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, lengths: Tensor, 
     Raises:
         IndexError: the lengths do not add up to N.
     """
-    return _CausalSilu.apply(q, k, v, bias, lengths, heads, divisor)
+    times = (None, None, None) if by_time is None else (by_time.times, by_time.starts, by_time.weights)
+    return _CausalSilu.apply(q, k, v, bias, *times, lengths, heads, divisor)
 
 
 def last_softmax(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, heads: int) -> Tensor:
@@ -107,12 +123,16 @@ def last_softmax(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, heads: int) -
     return out
 
 
-def last_silu(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, lengths: Tensor, heads: int, divisor: int) -> Tensor:
+def last_silu(
+    q: Tensor, k: Tensor, v: Tensor, bias: Tensor, lengths: Tensor, heads: int, divisor: int, by_time: ByTime | None = None
+) -> Tensor:
     """`causal_silu` of the last row of each sequence alone, in no graph: q [B, h * d] -> [B, h * e], zeros where it is empty."""
     q, k, v, bias = (*(_dense(one) for one in (q, k, v)), bias.contiguous())
     out = v.new_zeros(len(q), v.shape[1])
     given = _given(q, k, v, lengths, heads, out, last_alone=True)
     _silu(given, bias, divisor)
+    if by_time is not None:
+        _by_time(given, by_time.times, by_time.starts, by_time.weights)
     _functions().causal_silu(given, _threads(k))
     return out
 
@@ -144,20 +164,35 @@ class _CausalSoftmax(torch.autograd.Function):
 
 class _CausalSilu(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor, lengths: Tensor, heads: int, divisor: int) -> Tensor:
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor,
+        times: Tensor | None,
+        starts: Tensor | None,
+        weights: Tensor | None,
+        lengths: Tensor,
+        heads: int,
+        divisor: int,
+    ) -> Tensor:
         ctx.heads, ctx.divisor = heads, divisor
         q, k, v, bias = (*(_dense(one) for one in (q, k, v)), bias.contiguous())
         out = v.new_empty(v.shape)
         given = _given(q, k, v, lengths, heads, out)
         _silu(given, bias, divisor)
+        if times is not None and starts is not None and weights is not None:
+            weights = weights.contiguous()
+            _by_time(given, times, starts, weights)
         _functions().causal_silu(given, _threads(q))
-        ctx.save_for_backward(q, k, v, bias, lengths)
+        ctx.save_for_backward(q, k, v, bias, lengths, times, starts, weights)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, bias, lengths = ctx.saved_tensors
+        q, k, v, bias, lengths, times, starts, weights = ctx.saved_tensors
         grad, grads = _dense(grad), tuple(one.new_empty(one.shape) for one in (q, k, v))
         of_bias, of_rows = (torch.empty_like(bias), q.new_empty(len(q) * ctx.heads)) if ctx.needs_input_grad[3] else (None, None)
         given = _given(q, k, v, lengths, ctx.heads, None)
@@ -165,8 +200,13 @@ class _CausalSilu(torch.autograd.Function):
         _backward(given, grad, grads)
         if of_bias is not None and of_rows is not None:
             given.of_bias, given.of_rows = of_bias.data_ptr(), of_rows.data_ptr()
+        of_weights = None
+        if times is not None:
+            _by_time(given, times, starts, weights)
+            of_weights, of_heads = torch.empty_like(weights), torch.empty(len(lengths) * ctx.heads, len(weights), dtype=torch.float64)
+            given.of_of_time, given.of_heads = of_weights.data_ptr(), of_heads.data_ptr()
         _functions().causal_silu_backward(given, _threads(q))
-        return *grads, of_bias, None, None, None
+        return *grads, of_bias, None, None, of_weights, None, None, None
 
 
 def _given(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor, heads: int, out: Tensor | None, *, last_alone: bool = False) -> _Attention:
@@ -189,6 +229,12 @@ def _softmax(given: _Attention, stats: Tensor, dropout: float, seed: int) -> Non
 def _silu(given: _Attention, bias: Tensor, divisor: int) -> None:
     assert bias.dtype == torch.float32 and len(bias), bias
     given.bias, given.distances, given.divisor = bias.data_ptr(), len(bias), divisor
+
+
+def _by_time(given: _Attention, times: Tensor, starts: Tensor, weights: Tensor) -> None:
+    assert times.dtype == torch.int64 and starts.dtype == weights.dtype == torch.float32 and len(starts) == len(weights) - 1
+    assert times.is_contiguous() and starts.is_contiguous() and weights.is_contiguous()
+    given.times, given.of_time, given.starts, given.buckets = times.data_ptr(), weights.data_ptr(), starts.data_ptr(), len(weights)
 
 
 def _backward(given: _Attention, grad: Tensor, grads: tuple[Tensor, ...]) -> None:

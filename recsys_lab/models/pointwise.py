@@ -6,6 +6,7 @@ Shapes: N rows of B sequences, T the longest of a group, h heads of d columns.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding, silu
 
 from recsys_lab.kernels.attention import causal_silu
-from recsys_lab.kernels.jagged_attention import last_silu
+from recsys_lab.kernels.jagged_attention import ByTime, last_silu
 from recsys_lab.models.attention import Groups, by_heads, reads_last
 from recsys_lab.models.jagged import Places
 from recsys_lab.models.linear import matmul
@@ -37,6 +38,10 @@ class TimeBias:
         """Of some rows, padded [b, T]."""
         return TimeBias(group.padded(self.times[own, None]).squeeze(2), self.weights)
 
+    def of_kernel(self) -> ByTime:
+        """Of [N] rows, FP32, on a CPU."""
+        return ByTime(self.times.contiguous(), bucket_starts(), self.weights.contiguous())
+
     def to_last(self, places: Places) -> Tensor:
         """[N]: of each sequence's last row towards each of its rows. `times` are [N]."""
         between = (places.last(self.times[:, None]).squeeze(1)[places.sample] - self.times).abs()
@@ -51,6 +56,17 @@ class TimeBias:
 def time_buckets(seconds: Tensor) -> Tensor:
     """int64, of the same shape: floor(log(seconds) / 0.301), as the public code of Zhai et al. has it; the last takes all longer times."""
     return (seconds.clamp(min=1).float().log() / 0.301).long().clamp(max=TIME_BUCKETS - 1)
+
+
+@cache
+def bucket_starts() -> Tensor:
+    """FP32 [TIME_BUCKETS - 1]: the least number of each bucket but the first. Found by halving, as logarithms are rounded."""
+    below, reached = (torch.full((TIME_BUCKETS - 1,), one).view(torch.int32) for one in (1.0, 3e38))
+    while bool((reached - below > 1).any()):
+        middle = below + (reached - below) // 2
+        reaches = time_buckets(middle.view(torch.float32)) >= torch.arange(1, TIME_BUCKETS)
+        below, reached = torch.where(reaches, below, middle), torch.where(reaches, middle, reached)
+    return reached.view(torch.float32)
 
 
 def attend(
@@ -73,13 +89,14 @@ def attend(
         heads: h.
         divisor: of the weights.
         bias: [L] by distance, farther rows share the last.
-        by_time: a second bias; then `groups` are needed.
+        by_time: a second bias; without `groups` on a CPU alone.
 
     Returns:
         [N, h * d], as wide as `values`.
     """
     if groups is None:
-        return causal_silu(queries, keys, values, bias.float(), places.lengths, places.longest, heads, divisor)
+        kernel = None if by_time is None else by_time.of_kernel()
+        return causal_silu(queries, keys, values, bias.float(), places.lengths, places.longest, heads, divisor, kernel)
     attended = torch.zeros_like(values)
     for own, group in groups:
         q, k, v = (by_heads(part[own], group, heads) for part in (queries, keys, values))
@@ -101,7 +118,8 @@ def attend_last(
 ) -> Tensor:
     """`attend` of the last row of each sequence alone: queries [B, h * d] -> [B, h * d], zeros where it is empty."""
     if reads_last(keys, groups):
-        return last_silu(queries, keys, values, bias.float(), places.lengths, heads, divisor)
+        kernel = None if by_time is None else by_time.of_kernel()
+        return last_silu(queries, keys, values, bias.float(), places.lengths, heads, divisor, kernel)
     added = bias[places.to_end.clamp(max=len(bias) - 1)]  # [N]
     if by_time is not None:
         added = added + by_time.to_last(places)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import silu
 
-from recsys_lab.kernels.jagged_attention import attends_on_cpu, causal_silu, causal_softmax, last_silu, last_softmax
+from recsys_lab.kernels.jagged_attention import ByTime, attends_on_cpu, causal_silu, causal_softmax, last_silu, last_softmax
 
 if not attends_on_cpu(torch.zeros(1)):
     pytest.skip("no C++ kernels here", allow_module_level=True)
@@ -211,7 +211,14 @@ KERNELS: dict[str, Callable[..., Tensor]] = {
     "softmax": lambda q, k, v, bias, lengths: causal_softmax(q, k, v, lengths, 2) + 0.0 * bias.sum(),
     "dropped": lambda q, k, v, bias, lengths: causal_softmax(q, k, v, lengths, 2, 0.3) + 0.0 * bias.sum(),
     "silu": lambda q, k, v, bias, lengths: causal_silu(q, k, v, bias, lengths, 2, DIVISOR),
+    "silu by time": lambda q, k, v, bias, lengths: causal_silu(q, k, v, bias[:3], lengths, 2, DIVISOR, by_time(len(q), bias)),
 }
+
+
+def by_time(rows: int, weights: Tensor) -> ByTime:
+    """Of times that rise and fall."""
+    times = torch.randint(0, 10**9, (rows,), generator=torch.Generator().manual_seed(1))
+    return ByTime(times, torch.logspace(0, 9, len(weights) - 1), weights)
 
 
 def bits(kernel: str, rows: Tensor, sizes: list[int], lengths: list[int]) -> list[Tensor]:
@@ -251,10 +258,11 @@ def test_the_last_rows_alone_are_those_of_all_rows() -> None:
     lengths = [3, 0, 150, 1, 41, 0]
     rows, sizes = drawn(lengths, 2, 20, 32)
     (q, k, v), bias, of = rows.split(sizes, 1), torch.linspace(-1, 1, 30), torch.tensor(lengths)
-    at = of.cumsum(0) - 1
+    at, times = of.cumsum(0) - 1, by_time(len(rows), bias)
     for alone, whole in (
         (last_softmax(q[at], k, v, of, 2), causal_softmax(q, k, v, of, 2)),
         (last_silu(q[at], k, v, bias, of, 2, DIVISOR), causal_silu(q, k, v, bias, of, 2, DIVISOR)),
+        (last_silu(q[at], k, v, bias, of, 2, DIVISOR, times), causal_silu(q, k, v, bias, of, 2, DIVISOR, times)),
     ):
         assert torch.equal(alone, whole[at] * (of > 0)[:, None])
 

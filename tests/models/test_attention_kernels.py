@@ -16,6 +16,7 @@ from recsys_lab.models import attention
 from recsys_lab.models.dlrm_v4 import network as dlrm_v4
 from recsys_lab.models.hstu import network as hstu
 from recsys_lab.models.jagged import PaddedRows, places_of
+from recsys_lab.models.pointwise import bucket_starts, time_buckets
 from recsys_lab.models.sequence import network as sequence
 from tests.models import sequences, test_dlrm_v4, test_hstu
 from tests.models.sequences import NEXT_ITEM, drawn, keyed
@@ -61,7 +62,10 @@ def test_scores_and_gradients_are_those_of_torchs_definition(kind: str) -> None:
         torch.testing.assert_close(mine, true, rtol=1e-4, atol=1e-5 * max(1.0, float(true.abs().max())))
 
 
-@pytest.mark.parametrize(("kind", "kernel"), [("sasrec", "causal_softmax"), ("hstu", "causal_silu"), ("dlrm_v4", "causal_silu")])
+@pytest.mark.parametrize(
+    ("kind", "kernel"),
+    [("sasrec", "causal_softmax"), ("hstu", "causal_silu"), ("hstu with times", "causal_silu"), ("dlrm_v4", "causal_silu")],
+)
 def test_the_kernels_run_where_they_can(kind: str, kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls, functions = [], jagged_attention._functions()
     counted = {
@@ -76,6 +80,13 @@ def test_the_kernels_run_where_they_can(kind: str, kernel: str, monkeypatch: pyt
     monkeypatch.setattr(jagged_attention, "_functions", Counted)
     outputs_and_gradients(kind)
     assert set(calls) == {kernel, f"{kernel}_backward"}
+
+
+def test_buckets_of_times_start_where_the_definition_says() -> None:
+    seconds = torch.cat([torch.arange(3000), torch.randint(0, 10**12, (3000,), generator=torch.Generator().manual_seed(0))])
+    starts = bucket_starts()
+    assert torch.equal(torch.searchsorted(starts, seconds.float(), right=True), time_buckets(seconds))
+    assert torch.equal(time_buckets(starts), torch.arange(1, len(starts) + 1))
 
 
 def test_other_formats_and_padded_rows_have_torchs_definition() -> None:

@@ -23,17 +23,25 @@ struct Attention {
     float *of_bias, *of_rows;
     int64_t distances;
     float divisor;
+    // Of SiLU's second bias, by the time between two rows, if it has one: [N], weights [buckets], the least time of each bucket but the first,
+    // the weights' gradient, and room for that of each sequence and head.
+    const int64_t* times;
+    const float *of_time, *starts;
+    float* of_of_time;
+    double* of_heads;
+    int64_t buckets;
 };
 
 namespace {
 
-// Of one sequence and head: its first row, rows, which head, and which row of q, out and stats its row 0 has or would have.
+// Of one sequence and head: its first row, rows, which head, which row of q, out and stats its row 0 has or would have, and which sequence.
 struct Own {
-    int64_t start, length, head, asks;
+    int64_t start, length, head, asks, sample;
 };
 
 struct Memory {  // of a thread
-    Scratch<float> keys, values, whole_q, whole_k, whole_v, whole_grad, of_q, of_k, of_v, weights, slopes, row, law;
+    Scratch<float> keys, values, whole_q, whole_k, whole_v, whole_grad, of_q, of_k, of_v, weights, slopes, row, law, by_time;
+    Scratch<int32_t> bucket;
 };
 
 // Columns of a register that row i sees: those up to itself.
@@ -138,26 +146,43 @@ class Silu {
     const Attention& of;
     Own own;
     int64_t step;
-    float *bias, *sums;
+    float *bias, *sums, *by_time;  // the last of one row
+    int32_t* bucket;
     float share;
 
-    INLINE f32v score(const float* s, int64_t i, int64_t column) const {
-        return load_all<f32v>(s) + load_all<f32v>(bias + own.length - 1 - i + column);
+    // Scores with their bias, of row i and the columns from `column` on, of which the block's first is `block`.
+    INLINE f32v score(const float* s, int64_t i, int64_t column, int64_t block) const {
+        const f32v x = load_all<f32v>(s) + load_all<f32v>(bias + own.length - 1 - i + column);
+        return of.times ? x + load_all<f32v>(by_time + column - block) : x;
+    }
+
+    // `bucket` and `by_time` of row i towards the columns from `column` on; 0 towards those that it does not see.
+    void look_back(int64_t i, int64_t column, int64_t registers) const {
+        const int64_t* times = of.times + own.start;
+        for (int64_t c = 0; c < registers * LANES; ++c) {
+            const int64_t j = column + c;
+            const float between = j <= i ? (float)std::abs(times[i] - times[j]) : 0;
+            bucket[c] = (int32_t)(std::upper_bound(of.starts, of.starts + of.buckets - 1, between) - of.starts);
+            by_time[c] = of.of_time[bucket[c]];
+        }
     }
 
   public:
     Silu(const Attention& of, Own own, Memory& memory)
         : of(of), own(own), step(up(own.length + ROWS + LANES, LANES)), bias(memory.law.at_least(step * (1 + SUMS))), sums(bias + step),
+          by_time(of.times ? memory.by_time.at_least(step) : nullptr), bucket(of.times ? memory.bucket.at_least(step) : nullptr),
           share(1 / of.divisor) {
+        if (of.of_heads) std::fill_n(of.of_heads + (own.sample * of.heads + own.head) * of.buckets, of.buckets, 0.);
         for (int64_t i = 0; i < own.length; ++i) bias[i] = of.bias[std::min(own.length - 1 - i, of.distances - 1)];
         std::fill(bias + own.length, of.of_bias ? sums + SUMS * step : sums, 0.f);
     }
 
     void weigh(int64_t i, int64_t rows, int64_t registers, float* s, int64_t s_step, float* factor) const {
         for (int64_t r = 0; r < rows; ++r, ++i) {
+            if (of.times) look_back(i, 0, registers);
             for (int64_t c = 0; c < registers; ++c) {
                 float* at = s + r * s_step + c * LANES;
-                const f32v x = score(at, i, c * LANES), w = x / (exponential(-x) + 1.f);
+                const f32v x = score(at, i, c * LANES, 0), w = x / (exponential(-x) + 1.f);
                 store_f32(at, (c + 1) * LANES > i + 1 ? where(seen(i, c * LANES), w) : w, LANES);
             }
             factor[r] = share;
@@ -165,11 +190,12 @@ class Silu {
     }
 
     void back(int64_t i, int64_t column, int64_t rows, int64_t registers, float* s, float* g, int64_t s_step, const float*, int64_t) const {
-        for (int64_t r = 0; r < rows; ++r, ++i)
+        for (int64_t r = 0; r < rows; ++r, ++i) {
+            if (of.times) look_back(i, column, registers);
             for (int64_t c = 0; c < registers; ++c) {
                 float *weight = s + r * s_step + c * LANES, *grad = g + r * s_step + c * LANES;
                 const int64_t first = column + c * LANES;
-                const f32v x = score(weight, i, first), part = 1.f / (exponential(-x) + 1.f);
+                const f32v x = score(weight, i, first, column), part = 1.f / (exponential(-x) + 1.f);
                 f32v w = x * part * share, of_score = load_all<f32v>(grad) * share * (part * (x * (1.f - part) + 1.f));
                 if (first + LANES > i + 1) w = where(seen(i, first), w), of_score = where(seen(i, first), of_score);
                 store_f32(weight, w, LANES);
@@ -177,6 +203,10 @@ class Silu {
                 float* sum = sums + i % SUMS * step + own.length - 1 - i + first;
                 if (of.of_bias) store_f32(sum, load_all<f32v>(sum) + of_score, LANES);
             }
+            if (!of.of_heads) continue;
+            double* to = of.of_heads + (own.sample * of.heads + own.head) * of.buckets;
+            for (int64_t c = 0; column + c <= i && c < registers * LANES; ++c) to[bucket[c]] += g[r * s_step + c];
+        }
     }
 
     void finish() const {
@@ -194,6 +224,14 @@ void sum_bias(const Attention& of) {
         for (int64_t head = 0; head < of.heads; ++head, part += of.lengths[s])
             for (int64_t i = 0; i < of.lengths[s]; ++i) sums[std::min(of.lengths[s] - 1 - i, of.distances - 1)] += part[i];
     for (int64_t d = 0; d < of.distances; ++d) of.of_bias[d] = (float)sums[d];
+}
+
+void sum_by_time(const Attention& of) {
+    std::vector<double> sums(of.buckets);
+    for (int64_t s = 0; s < of.samples; ++s)
+        for (int64_t at = s * of.heads * of.buckets; of.lengths[s] && at < (s + 1) * of.heads * of.buckets; ++at)
+            sums[at % of.buckets] += of.of_heads[at];
+    for (int64_t b = 0; b < of.buckets; ++b) of.of_of_time[b] = (float)sums[b];
 }
 
 template <class Law>
@@ -283,7 +321,7 @@ void for_heads(const Attention& of, int threads, Work work) {
 #pragma omp for schedule(dynamic, share)
         for (int64_t at = 0; at < all; ++at) {
             const int64_t sample = at / of.heads, length = of.lengths[sample], start = starts[sample];
-            const Own own{start, length, at % of.heads, of.last_alone ? sample - (length - 1) : start};
+            const Own own{start, length, at % of.heads, of.last_alone ? sample - (length - 1) : start, sample};
             if (own.length) work(of, own, memory);
         }
     }
@@ -297,4 +335,5 @@ extern "C" void causal_silu(const Attention* of, int threads) { for_heads(*of, t
 extern "C" void causal_silu_backward(const Attention* of, int threads) {
     for_heads(*of, threads, backward<Silu>);
     if (of->of_bias) sum_bias(*of);
+    if (of->of_heads) sum_by_time(*of);
 }

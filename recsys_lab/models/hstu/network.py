@@ -148,7 +148,7 @@ class HSTUNetwork(ClickModel):
             )
         vectors, lengths, places = placed_rows(looked_up, self.history, self.scale, self.place)
         rows = self.dropout(vectors)
-        return rows, places, groups_of(places, lengths, fuses_attention(rows, self.head_columns) and not self.time_bias)
+        return rows, places, groups_of(places, lengths, fuses_attention(rows, self.head_columns, self.time_bias))
 
     def example(self, samples: int, mean_lengths: Mapping[str, float]) -> dict[str, JaggedTensor]:
         """As ClickModel's: every sample has the history's mean length, rounded."""

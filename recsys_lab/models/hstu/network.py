@@ -33,6 +33,9 @@ from recsys_lab.models.linear import Linear
 from recsys_lab.models.next_item import TOLD, NextItem, Told, items_of, times_of
 from recsys_lab.models.pointwise import TIME_BUCKETS, TimeBias, attend, attend_last
 
+#: Of the layers' norms, as in the public code: what attention gives is small, as it is divided by the longest length.
+EPS = 1e-6
+
 
 class HSTUBlock(nn.Module):
     """One layer. `max_length`: distances told apart, and what weights are divided by, so that a row does not depend on its company."""
@@ -51,16 +54,21 @@ class HSTUBlock(nn.Module):
         super().__init__()
         self.heads, self.max_length = heads, max_length
         self.sizes = [heads * linear_dim, heads * linear_dim, heads * attention_dim, heads * attention_dim]
-        self.before = LayerNorm(dim, device=device)
+        self.before = LayerNorm(dim, eps=EPS, device=device)
         self.project = Linear(dim, sum(self.sizes), device=device)
         self.bias = nn.Embedding(max_length, 1, device=device)  # by distance; farther ones share the last
         self.of_times = nn.Embedding(TIME_BUCKETS, 1, device=device) if time_bias else None
-        self.after = LayerNorm(heads * linear_dim, device=device)
+        self.after = LayerNorm(heads * linear_dim, eps=EPS, device=device)
         self.mix = Linear(heads * linear_dim, dim, device=device)
         self.dropout = nn.Dropout(dropout)
 
     def reset_parameters(self) -> None:
-        """All distances begin nearly alike."""
+        """Small projections, as the public code of Zhai et al. has them, so that a layer begins as less than its residual. All distances
+        begin nearly alike."""
+        nn.init.normal_(self.project.weight, std=0.02)
+        nn.init.zeros_(self.project.bias)
+        nn.init.xavier_uniform_(self.mix.weight)
+        nn.init.zeros_(self.mix.bias)
         nn.init.normal_(self.bias.weight, std=0.02)
         if self.of_times is not None:
             nn.init.normal_(self.of_times.weight, std=0.02)

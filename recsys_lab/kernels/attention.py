@@ -1,6 +1,7 @@
-"""HSTU's attention over sequences of any length on a GPU, in one kernel forward and three backward (triton_attention.py).
+"""HSTU's attention over sequences of any length: on a GPU in one kernel forward and three backward (triton_attention.py), on a CPU by
+jagged_attention.py.
 
-Elsewhere models/hstu/network.py computes it by torch, which says what it means.
+Elsewhere models/pointwise.py computes it by torch, which says what it means.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from recsys_lab.kernels import jagged_attention
 from recsys_lab.kernels.choice import triton_for
+from recsys_lab.kernels.jagged_attention import ByTime, attends_on_cpu
 
 #: By format and kernel: rows and columns of a block that a program works on, its warps, and how many steps it loads ahead. Eight of each
 #: were tried on an H100 in BF16, four in FP32. These are the fastest.
@@ -26,26 +29,45 @@ SQUARE, SQUARE_PROGRAMS = (64, 4, 3), 32
 WIDEST = 64
 
 
-def fuses_attention(rows: Tensor, head_columns: int) -> bool:
-    """Whether `causal_silu` can be used where `rows` are, for heads of so many columns."""
-    return head_columns <= WIDEST and triton_for(rows)
+def fuses_attention(rows: Tensor, head_columns: int, by_time: bool = False) -> bool:
+    """Whether `causal_silu` can be used where `rows` are, for heads of so many columns. `by_time`: with a bias by time."""
+    return attends_on_cpu(rows) or (not by_time and head_columns <= WIDEST and triton_for(rows))
 
 
-def causal_silu(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, lengths: Tensor, longest: int, heads: int, divisor: int) -> Tensor:
+def causal_silu(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor,
+    lengths: Tensor,
+    longest: int,
+    heads: int,
+    divisor: int,
+    by_time: ByTime | None = None,
+) -> Tensor:
     """Row i of a sequence -> the sum over its rows j up to i of SiLU(q_i k_j + bias[i - j]) / divisor times v_j, for each head.
 
     Args:
-        q, k: [N, h * d], FP32 or BF16, rows with any stride.
+        q, k: [N, h * d], FP32 or on a GPU BF16, rows with any stride.
         v: [N, h * e], of that format.
         bias: [L], FP32, by distance. Farther rows share the last.
         lengths: [B], int64, of sequences that lie one after the other. They add up to N.
         longest: of the lengths.
         heads: h.
         divisor: a number that does not depend on the sequence.
+        by_time: on a CPU, a bias by the time between rows.
 
     Returns:
         [N, h * e], of v's format. In FP32 products are TF32's where torch's are.
     """
+    if q.device.type == "cpu":
+        return jagged_attention.causal_silu(q, k, v, bias, lengths, heads, divisor, by_time)
+    assert by_time is None, "no kernel of a GPU has a bias by time"
+    return by_triton(q, k, v, bias, lengths, longest, heads, divisor)
+
+
+def by_triton(q: Tensor, k: Tensor, v: Tensor, bias: Tensor, lengths: Tensor, longest: int, heads: int, divisor: int) -> Tensor:
+    """`causal_silu` on a GPU, or where Triton is interpreted."""
     assert q.dtype == k.dtype == v.dtype and q.dtype in BLOCKS, "queries, keys and values are all FP32 or all BF16"
     return _CausalSilu.apply(q, k, v, bias, lengths, longest, heads, divisor)
 

@@ -12,12 +12,53 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, gelu, scaled_dot_product_attention
 
-from recsys_lab.models.jagged import Places
+from recsys_lab.kernels.jagged_attention import attends_on_cpu, causal_softmax, last_softmax
+from recsys_lab.models.jagged import PaddedPlaces, Places
 from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.linear import Linear
 
 #: Sequences of like length: which rows they have, and where each belongs.
 Groups = Sequence[tuple[Tensor, Places]]
+
+
+def groups_of(places: Places, lengths: Tensor, fuses: bool) -> Groups | None:
+    """Those of `Places.groups`, for torch's definition. None: a kernel reads sequences of any length, if it `fuses` attention for them."""
+    return None if fuses and not isinstance(places, PaddedPlaces) else places.groups(lengths)
+
+
+def attend(queries: Tensor, keys: Tensor, values: Tensor, places: Places, groups: Groups | None, heads: int, drop: float = 0.0) -> Tensor:
+    """Row i of a sequence -> the sum over its rows j up to i of softmax(q_i k_j / sqrt(d)) v_j, for each of h heads. [N, h * d] each.
+
+    Sequences are padded at their end, where no earlier row looks: the causal mask is all that is needed. `groups` from `groups_of`. `drop`:
+    share of the weights that dropout makes zero.
+    """
+    if groups is None:
+        return causal_softmax(queries, keys, values, places.lengths, heads, drop)
+    attended = torch.zeros_like(values)
+    for own, group in groups:
+        q, k, v = (by_heads(part[own], group, heads) for part in (queries, keys, values))
+        part = scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=drop)
+        attended = attended.index_copy(0, own, group.packed(part.transpose(1, 2).flatten(2)))
+    return attended
+
+
+def attend_last(queries: Tensor, keys: Tensor, values: Tensor, places: Places, groups: Groups | None, heads: int) -> Tensor:
+    """`attend` of the last row of each sequence alone, without dropout: queries [B, h * d] -> [B, h * d], zeros where it is empty."""
+    if reads_last(keys, groups):
+        return last_softmax(queries, keys, values, places.lengths, heads)
+    k, v = (by_heads(part, places, heads) for part in (keys, values))
+    q, seen = queries.unflatten(1, (heads, 1, -1)), places.is_row()[:, None, None]
+    return scaled_dot_product_attention(q, k, v, attn_mask=seen).flatten(1) * places.any_rows(values)
+
+
+def reads_last(rows: Tensor, groups: Groups | None) -> bool:
+    """Whether a kernel computes the last row of each sequence alone. It is in no graph."""
+    return groups is None and attends_on_cpu(rows) and not torch.is_grad_enabled()
+
+
+def by_heads(rows: Tensor, places: Places, heads: int) -> Tensor:
+    """[n, h * d] -> [b, h, T, d], padded at the end, where no earlier row looks."""
+    return places.padded(rows).unflatten(2, (heads, -1)).transpose(1, 2)
 
 
 class CausalBlock(nn.Module):
@@ -37,20 +78,23 @@ class CausalBlock(nn.Module):
         self.narrow = Linear(feed_forward, dim, device=device)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, rows: Tensor, groups: Groups) -> Tensor:
-        """[N, D] -> [N, D]. `groups` from `Places.groups`."""
-        rows = rows + self.dropout(self.mix(self._attend(self.before_attention(rows), groups)))
-        return rows + self.dropout(self.narrow(self.dropout(gelu(self.wide(self.before_wide(rows))))))
+    def forward(self, rows: Tensor, places: Places, groups: Groups | None) -> Tensor:
+        """[N, D] -> [N, D]. `groups` from `groups_of`."""
+        queries, keys, values = self.query_key_value(self.before_attention(rows)).chunk(3, dim=1)
+        attended = attend(queries, keys, values, places, groups, self.heads, self.dropout.p if self.training else 0.0)
+        return self._after_attention(rows, attended)
 
-    def _attend(self, rows: Tensor, groups: Groups) -> Tensor:
-        """Sequences are padded at their end, where no earlier row looks: the causal mask is all that is needed."""
-        projected, drop = self.query_key_value(rows), self.dropout.p if self.training else 0.0
-        attended = torch.zeros_like(rows)
-        for own, places in groups:
-            square = places.padded(projected[own]).unflatten(2, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-            part = scaled_dot_product_attention(square[0], square[1], square[2], is_causal=True, dropout_p=drop)
-            attended = attended.index_copy(0, own, places.packed(part.transpose(1, 2).flatten(2)))
-        return attended
+    def of_last(self, rows: Tensor, places: Places, groups: Groups | None) -> Tensor:
+        """[N, D] -> [B, D]: what `forward` gives for the last row of each sequence, without dropout of weights."""
+        last, dim = places.last(rows), rows.shape[1]
+        queries = self.query_key_value.part(self.before_attention(last), 0, dim)
+        keys, values = self.query_key_value.part(self.before_attention(rows), dim, 3 * dim).chunk(2, dim=1)
+        attended = attend_last(queries, keys, values, places, groups, self.heads)
+        return self._after_attention(last, attended)
+
+    def _after_attention(self, rows: Tensor, attended: Tensor) -> Tensor:
+        rows = rows + self.dropout(self.mix(attended))
+        return rows + self.dropout(self.narrow(self.dropout(gelu(self.wide(self.before_wide(rows))))))
 
 
 class TargetAttention(nn.Module):

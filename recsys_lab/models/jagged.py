@@ -73,6 +73,10 @@ class Places:
         """bool [B, T]: False where there is padding."""
         return torch.arange(self.longest, device=self.lengths.device) < self.lengths[:, None]
 
+    def any_rows(self, of: Tensor) -> Tensor:
+        """[B, 1] in the format of `of`: 0 where a sequence is empty, else 1."""
+        return (self.lengths > 0)[:, None].to(of.dtype)
+
 
 def in_turn(*lengths: Tensor) -> Tensor:
     """int64 [sum]: rows that lie part after part, as they stand sample after sample.
@@ -116,7 +120,7 @@ class PaddedPlaces(Places):
 
     def last(self, rows: Tensor) -> Tensor:
         at = torch.arange(self.samples, device=rows.device) * self.longest + (self.lengths - 1).clamp(min=0)
-        return rows.index_select(0, at) * (self.lengths > 0)[:, None].to(rows.dtype)
+        return rows.index_select(0, at) * self.any_rows(rows)
 
 
 def places_of(sequences: JaggedTensor | PaddedRows) -> Places:

@@ -151,6 +151,10 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor, relu: bool = False, read_once: bool = False) -> Tensor:
         return linear(x.to(self.weight.dtype), self.weight, self.bias, relu=relu, read_once=read_once)
 
+    def part(self, x: Tensor, first: int, stop: int) -> Tensor:
+        """Outputs from `first` to `stop` alone."""
+        return linear(x.to(self.weight.dtype), self.weight[first:stop], self.bias[first:stop])
+
 
 class MLP(nn.Sequential):
     """Linear layers, each followed by ReLU and, if asked for, dropout: [B, I] -> [B, O]. A layer and its ReLU are one step."""

@@ -6,6 +6,7 @@ Shapes: N rows of B sequences, T the longest of a group, h heads of d columns.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -14,7 +15,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding, silu
 
 from recsys_lab.kernels.attention import causal_silu
-from recsys_lab.models.attention import Groups
+from recsys_lab.kernels.jagged_attention import ByTime, last_silu
+from recsys_lab.models.attention import Groups, by_heads, reads_last
 from recsys_lab.models.jagged import Places
 from recsys_lab.models.linear import matmul
 from recsys_lab.models.moved_bytes import one_kernel
@@ -36,6 +38,15 @@ class TimeBias:
         """Of some rows, padded [b, T]."""
         return TimeBias(group.padded(self.times[own, None]).squeeze(2), self.weights)
 
+    def of_kernel(self) -> ByTime:
+        """Of [N] rows, FP32, on a CPU."""
+        return ByTime(self.times.contiguous(), bucket_starts(), self.weights.contiguous())
+
+    def to_last(self, places: Places) -> Tensor:
+        """[N]: of each sequence's last row towards each of its rows. `times` are [N]."""
+        between = (places.last(self.times[:, None]).squeeze(1)[places.sample] - self.times).abs()
+        return self.weights[time_buckets(between)]
+
     def of_rows(self, start: int, stop: int) -> Tensor:
         """[b, 1, stop - start, stop]: of rows from `start` to `stop` towards those up to `stop`."""
         between = (self.times[:, start:stop, None] - self.times[:, None, :stop]).abs()
@@ -45,6 +56,17 @@ class TimeBias:
 def time_buckets(seconds: Tensor) -> Tensor:
     """int64, of the same shape: floor(log(seconds) / 0.301), as the public code of Zhai et al. has it; the last takes all longer times."""
     return (seconds.clamp(min=1).float().log() / 0.301).long().clamp(max=TIME_BUCKETS - 1)
+
+
+@cache
+def bucket_starts() -> Tensor:
+    """FP32 [TIME_BUCKETS - 1]: the least number of each bucket but the first. Found by halving, as logarithms are rounded."""
+    below, reached = (torch.full((TIME_BUCKETS - 1,), one).view(torch.int32) for one in (1.0, 3e38))
+    while bool((reached - below > 1).any()):
+        middle = below + (reached - below) // 2
+        reaches = time_buckets(middle.view(torch.float32)) >= torch.arange(1, TIME_BUCKETS)
+        below, reached = torch.where(reaches, below, middle), torch.where(reaches, middle, reached)
+    return reached.view(torch.float32)
 
 
 def attend(
@@ -67,19 +89,44 @@ def attend(
         heads: h.
         divisor: of the weights.
         bias: [L] by distance, farther rows share the last.
-        by_time: a second bias; then `groups` are needed.
+        by_time: a second bias; without `groups` on a CPU alone.
 
     Returns:
         [N, h * d], as wide as `values`.
     """
     if groups is None:
-        return causal_silu(queries, keys, values, bias.float(), places.lengths, places.longest, heads, divisor)
+        kernel = None if by_time is None else by_time.of_kernel()
+        return causal_silu(queries, keys, values, bias.float(), places.lengths, places.longest, heads, divisor, kernel)
     attended = torch.zeros_like(values)
     for own, group in groups:
-        q, k, v = (_by_heads(part[own], group, heads) for part in (queries, keys, values))
-        part = _attend_in_blocks(q, k, v, group.longest, divisor, bias, by_time and by_time.of_group(own, group))
+        q, k, v = (by_heads(part[own], group, heads) for part in (queries, keys, values))
+        part = attend_in_blocks(q, k, v, group.longest, divisor, bias, by_time and by_time.of_group(own, group))
         attended = attended.index_copy(0, own, group.packed(part.transpose(1, 2).flatten(2)))
     return attended
+
+
+def attend_last(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    places: Places,
+    groups: Groups | None,
+    heads: int,
+    divisor: int,
+    bias: Tensor,
+    by_time: TimeBias | None = None,
+) -> Tensor:
+    """`attend` of the last row of each sequence alone: queries [B, h * d] -> [B, h * d], zeros where it is empty."""
+    if reads_last(keys, groups):
+        kernel = None if by_time is None else by_time.of_kernel()
+        return last_silu(queries, keys, values, bias.float(), places.lengths, heads, divisor, kernel)
+    added = bias[places.to_end.clamp(max=len(bias) - 1)]  # [N]
+    if by_time is not None:
+        added = added + by_time.to_last(places)
+    k, v = (by_heads(part, places, heads) for part in (keys, values))
+    scores = matmul(queries.unflatten(1, (heads, 1, -1)), k.transpose(2, 3)) + places.padded(added[:, None])[:, None].transpose(2, 3)
+    weights = silu(scores) / divisor * places.is_row()[:, None, None]
+    return matmul(weights, v).flatten(1)
 
 
 class Attention:
@@ -105,13 +152,20 @@ class Attention:
         No sequence is empty. SiLU is 0 at 0, so padding adds nothing.
         """
         attended = values.new_zeros(self.places.samples, values.shape[1])
-        for own, group in [(self.places.rows(), self.places)] if self.groups is None else self.groups:
+        for own, group in self._groups():
             samples = self.places.sample[own[group.lengths.cumsum(0) - 1]]
             q = queries[samples].unflatten(1, (self.heads, 1, -1))
-            k, v = (_by_heads(part[own], group, self.heads) for part in (keys, values))
+            k, v = (by_heads(part[own], group, self.heads) for part in (keys, values))
             weights = silu(matmul(q, k.transpose(2, 3))) / self.divisor
             attended = attended.index_copy(0, samples, matmul(weights, v).flatten(1))
         return attended
+
+    def _groups(self) -> Groups:
+        """On a GPU one for all, as to tell lengths apart waits for it."""
+        if self.groups is None:
+            lengths = self.places.lengths
+            return self.places.groups(lengths) if lengths.device.type == "cpu" else [(self.places.rows(), self.places)]
+        return self.groups
 
 
 class _Attend(torch.autograd.Function):
@@ -127,7 +181,7 @@ class _Attend(torch.autograd.Function):
         attended = torch.zeros_like(values)
         assert of.groups is not None
         for own, group in of.groups:
-            q, k, v = (_by_heads(part[own], group, of.heads) for part in (queries, keys, values))
+            q, k, v = (by_heads(part[own], group, of.heads) for part in (queries, keys, values))
             part = torch.empty_like(v)
             for start in range(0, group.longest, ROWS_AT_ONCE):
                 stop = min(start + ROWS_AT_ONCE, group.longest)
@@ -144,7 +198,7 @@ class _Attend(torch.autograd.Function):
         of, inputs = ctx.of, ctx.saved_tensors
         found = [torch.zeros_like(one) for one in inputs]
         for own, group in of.groups:
-            q, k, v, g = (_by_heads(part[own], group, of.heads) for part in (*inputs, grad))
+            q, k, v, g = (by_heads(part[own], group, of.heads) for part in (*inputs, grad))
             of_q, of_k, of_v = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
             for start in range(0, group.longest, ROWS_AT_ONCE):
                 stop = min(start + ROWS_AT_ONCE, group.longest)
@@ -161,13 +215,8 @@ class _Attend(torch.autograd.Function):
         return *found, None
 
 
-def _by_heads(rows: Tensor, places: Places, heads: int) -> Tensor:
-    """[n, h * d] -> [b, h, T, d], padded at the end, where no earlier row looks."""
-    return places.padded(rows).unflatten(2, (heads, -1)).transpose(1, 2)
-
-
-def _attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, longest: int, divisor: int, bias: Tensor, by_time: TimeBias | None = None) -> Tensor:
-    """An exported program has one block: how many there are depends on the length."""
+def attend_in_blocks(q: Tensor, k: Tensor, v: Tensor, longest: int, divisor: int, bias: Tensor, by_time: TimeBias | None = None) -> Tensor:
+    """[b, h, T, d] each -> the same shape: `attend`, padded to T. An exported program has one block, as T is not known there."""
     if torch.compiler.is_exporting():
         return _attend(q, k, v, 0, longest, divisor, bias, by_time)
     blocks = range(0, longest, ROWS_AT_ONCE)

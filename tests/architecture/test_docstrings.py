@@ -64,6 +64,7 @@ KERNELS = {
     "recsys_lab/kernels/lookups.py": "Lookups",
     "recsys_lab/kernels/embedding.py": "bags rows update",
     "recsys_lab/kernels/dense.py": "pair_dots pair_dots_backward relu_backward relu_backward_transposed to_one_backward",
+    "recsys_lab/kernels/jagged_attention.py": "causal_softmax causal_silu",
     "recsys_lab/kernels/weights.py": "sgd_step",
     "recsys_lab/kernels/halves.py": "split join",
 }

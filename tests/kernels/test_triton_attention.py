@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from recsys_lab.kernels import attention
-from recsys_lab.kernels.attention import causal_silu
+from recsys_lab.kernels.attention import by_triton
 from recsys_lab.models.hstu import network
 from tests.models.sequences import NEXT_ITEM, drawn, keyed
 from tests.models.test_hstu import built
@@ -55,7 +55,7 @@ def test_it_is_its_formula_forward_and_backward(case: tuple, dtype: torch.dtype)
         leaves = rows.clone().requires_grad_(), its_bias.clone().requires_grad_()
         q, k, v = leaves[0].split([HEADS * dim, HEADS * dim, HEADS * value_dim], dim=1)
         if results is found:
-            out = causal_silu(q, k, v, leaves[1], torch.tensor(lengths, device=DEVICE), max(lengths), HEADS, DIVISOR)
+            out = by_triton(q, k, v, leaves[1], torch.tensor(lengths, device=DEVICE), max(lengths), HEADS, DIVISOR)
         else:
             out = by_formula(q, k, v, leaves[1], lengths)
         out.backward(grad.to(out))
@@ -82,7 +82,7 @@ def test_every_call_gives_the_same_bits() -> None:
     found = []
     for _ in range(2):
         leaves = rows.clone().requires_grad_(), bias.clone().requires_grad_()
-        causal_silu(*leaves[0].split(32, dim=1), leaves[1], torch.tensor([60, 30], device=DEVICE), 60, HEADS, 60).square().sum().backward()
+        by_triton(*leaves[0].split(32, dim=1), leaves[1], torch.tensor([60, 30], device=DEVICE), 60, HEADS, 60).square().sum().backward()
         found.append([leaf.grad for leaf in leaves])
     assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
 

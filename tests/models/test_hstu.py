@@ -14,7 +14,7 @@ from recsys_lab.errors import UserError
 from recsys_lab.models import pointwise
 from recsys_lab.models.click_model import ModelInputs
 from recsys_lab.models.hstu import HSTU
-from recsys_lab.models.hstu.network import HSTUNetwork
+from recsys_lab.models.hstu.network import HSTUBlock, HSTUNetwork
 from recsys_lab.models.initial import fill_tables, initialise_dense
 from recsys_lab.models.jagged import Places
 from recsys_lab.models.pointwise import TimeBias, attend
@@ -38,7 +38,7 @@ def built(tables: tuple[Table, ...] = NEXT_ITEM, dim: int = D, **changes: Any) -
 
 
 def normed(rows: torch.Tensor, module: torch.nn.LayerNorm) -> torch.Tensor:
-    return layer_norm(rows, module.normalized_shape, module.weight, module.bias)
+    return layer_norm(rows, module.normalized_shape, module.weight, module.bias, module.eps)
 
 
 def by_hand(model: HSTUNetwork, ids: dict, sample: int) -> torch.Tensor:
@@ -63,6 +63,17 @@ def by_hand(model: HSTUNetwork, ids: dict, sample: int) -> torch.Tensor:
                     )
         rows = rows + linear(normed(attended, block.after) * gate, block.mix.weight, block.mix.bias)
     return normed(rows, model.hidden)
+
+
+def test_a_layer_begins_as_less_than_its_residual() -> None:
+    """With torch's own first weights it was four times as large, and hid which item a row is."""
+    torch.manual_seed(0)
+    block = HSTUBlock(64, 2, 32, 32, 50, 0.0, None)
+    block.reset_parameters()
+    lengths, rows = torch.tensor([4, 50]), torch.randn(54, 64) * 0.046  # as large as the vectors of 12,000 items with their places
+    places = Places.of(lengths, torch.device("cpu"))
+    added = block(rows, places, places.groups(lengths)) - rows
+    assert 0 < added.std() < 0.5 * rows.std()
 
 
 def test_the_model_is_its_formulas() -> None:

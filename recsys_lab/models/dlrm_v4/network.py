@@ -21,6 +21,7 @@ from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor
 from recsys_lab.data.batch import Events
 from recsys_lab.errors import UserError
 from recsys_lab.kernels.attention import fuses_attention
+from recsys_lab.models.attention import groups_of
 from recsys_lab.models.click_model import ClickModel, ModelInputs
 from recsys_lab.models.dlrm_v4 import CANDIDATE, CONTEXT, DLRMV4, HISTORY, OTHER_TOKENS
 from recsys_lab.models.dlrm_v4.layer import Layer
@@ -79,7 +80,7 @@ class DLRMV4Network(ClickModel):
         """Tokens [M, D] through all layers -> the candidate's rows [B, D]."""
         options = self.options
         _check_longest(places.longest, options.max_length)
-        groups = None if fuses_attention(rows, max(options.attention_dim, options.linear_dim)) else places.groups(lengths)
+        groups = groups_of(places, lengths, fuses_attention(rows, max(options.attention_dim, options.linear_dim)))
         how = places, groups, places.longest if options.divisor == "longest" else options.max_length
         *before, last = self.layers
         assert isinstance(last, Layer)

@@ -12,6 +12,7 @@ Shapes: N rows of B sequences, T the longest of a group, D embedding dimension, 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor
 
 from recsys_lab.errors import UserError
 from recsys_lab.kernels.attention import fuses_attention
-from recsys_lab.models.attention import Groups
+from recsys_lab.models.attention import Groups, groups_of
 from recsys_lab.models.click_model import ClickModel, ModelInputs
 from recsys_lab.models.history import check_no_dense, history_of, placed_rows
 from recsys_lab.models.hstu import HSTU
@@ -30,7 +31,10 @@ from recsys_lab.models.layer_norm import LayerNorm
 from recsys_lab.models.layers import embedding_rows, feature_names
 from recsys_lab.models.linear import Linear
 from recsys_lab.models.next_item import TOLD, NextItem, Told, counts_of, items_of, times_of
-from recsys_lab.models.pointwise import TIME_BUCKETS, TimeBias, attend
+from recsys_lab.models.pointwise import TIME_BUCKETS, TimeBias, attend, attend_last
+
+#: Of the layers' norms, as in the public code: what attention gives is small, as it is divided by the longest length.
+EPS = 1e-6
 
 
 class HSTUBlock(nn.Module):
@@ -50,16 +54,21 @@ class HSTUBlock(nn.Module):
         super().__init__()
         self.heads, self.max_length = heads, max_length
         self.sizes = [heads * linear_dim, heads * linear_dim, heads * attention_dim, heads * attention_dim]
-        self.before = LayerNorm(dim, device=device)
+        self.before = LayerNorm(dim, eps=EPS, device=device)
         self.project = Linear(dim, sum(self.sizes), device=device)
         self.bias = nn.Embedding(max_length, 1, device=device)  # by distance; farther ones share the last
         self.of_times = nn.Embedding(TIME_BUCKETS, 1, device=device) if time_bias else None
-        self.after = LayerNorm(heads * linear_dim, device=device)
+        self.after = LayerNorm(heads * linear_dim, eps=EPS, device=device)
         self.mix = Linear(heads * linear_dim, dim, device=device)
         self.dropout = nn.Dropout(dropout)
 
     def reset_parameters(self) -> None:
-        """All distances begin nearly alike."""
+        """Small projections, as the public code of Zhai et al. has them, so that a layer begins as less than its residual. All distances
+        begin nearly alike."""
+        nn.init.normal_(self.project.weight, std=0.02)
+        nn.init.zeros_(self.project.bias)
+        nn.init.xavier_uniform_(self.mix.weight)
+        nn.init.zeros_(self.mix.bias)
         nn.init.normal_(self.bias.weight, std=0.02)
         if self.of_times is not None:
             nn.init.normal_(self.of_times.weight, std=0.02)
@@ -67,9 +76,22 @@ class HSTUBlock(nn.Module):
     def forward(self, rows: Tensor, places: Places, groups: Groups | None, times: Tensor | None = None) -> Tensor:
         """[N, D] -> [N, D]. `groups` from `Places.groups`; None: a kernel reads sequences of any length. `times`: int64 [N]."""
         gate, values, queries, keys = silu(self.project(self.before(rows))).split(self.sizes, dim=1)
-        by_time = None if self.of_times is None or times is None else TimeBias(times, self.of_times.weight.squeeze(1))
-        attended = attend(queries, keys, values, places, groups, self.heads, self.max_length, self.bias.weight.squeeze(1), by_time)
+        how = places, groups, self.heads, self.max_length, self.bias.weight.squeeze(1), self._by_time(times)
+        attended = attend(queries, keys, values, *how)
         return rows + self.mix(self.dropout(self.after(attended) * gate))
+
+    def of_last(self, rows: Tensor, places: Places, groups: Groups | None, times: Tensor | None = None) -> Tensor:
+        """[N, D] -> [B, D]: what `forward` gives for the last row of each sequence."""
+        last, ends = places.last(rows), [0, *accumulate(self.sizes)]
+        asks, tells = self.before(last), self.before(rows)
+        gate, values, queries, keys = (
+            silu(self.project.part(x, *part)) for x, part in zip((asks, tells, asks, tells), pairwise(ends), strict=True)
+        )
+        how = places, groups, self.heads, self.max_length, self.bias.weight.squeeze(1), self._by_time(times)
+        return last + self.mix(self.dropout(self.after(attend_last(queries, keys, values, *how)) * gate))
+
+    def _by_time(self, times: Tensor | None) -> TimeBias | None:
+        return None if self.of_times is None or times is None else TimeBias(times, self.of_times.weight.squeeze(1))
 
 
 class HSTUNetwork(ClickModel):
@@ -111,24 +133,34 @@ class HSTUNetwork(ClickModel):
 
         `values`: a batch's events, for a time bias and side columns of lists.
         """
-        hidden, places = self.read_history(looked_up, times_of(values), counts_of(values))
-        return self.next_item.of_users(places.last(hidden))
+        times = times_of(values)
+        rows, places, groups = self.placed(looked_up, times, counts_of(values))
+        *before, last = self.blocks
+        for block in before:
+            rows = block(rows, places, groups, times)
+        hidden = self.hidden(last.of_last(rows, places, groups, times))  # type: ignore[operator]  # an HSTUBlock
+        return self.next_item.of_users(hidden * places.any_rows(hidden))
 
     def read_history(
         self, looked_up: Mapping[str, JaggedTensor], times: Tensor | None = None, counts: Mapping[str, Tensor] | None = None
     ) -> tuple[Tensor, Places]:
         """The history's rows [N, D] after all layers. `times` int64 [N]: when each item came. `counts`: as `placed_rows` has."""
+        rows, places, groups = self.placed(looked_up, times, counts)
+        for block in self.blocks:
+            rows = block(rows, places, groups, times)
+        return self.hidden(rows), places
+
+    def placed(
+        self, looked_up: Mapping[str, JaggedTensor], times: Tensor | None, counts: Mapping[str, Tensor] | None
+    ) -> tuple[Tensor, Places, Groups | None]:
+        """The history's rows [N, D] before all layers, and what these need of their places."""
         if self.time_bias and times is None:
             raise UserError(
                 "a time bias needs times", where="model.time_bias", given="data without", remedy="data=interactions or movielens"
             )
         vectors, lengths, places = placed_rows(looked_up, self.history, self.scale, self.place, counts)
         rows = self.dropout(vectors)
-        fuses = fuses_attention(rows, self.head_columns) and not self.time_bias
-        groups = None if fuses else places.groups(lengths)
-        for block in self.blocks:
-            rows = block(rows, places, groups, times)
-        return self.hidden(rows), places
+        return rows, places, groups_of(places, lengths, fuses_attention(rows, self.head_columns, self.time_bias))
 
     def example(self, samples: int, mean_lengths: Mapping[str, float]) -> dict[str, JaggedTensor]:
         """As ClickModel's: every sample has the history's mean length, rounded."""

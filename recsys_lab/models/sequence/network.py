@@ -25,7 +25,8 @@ from torch import Tensor, nn
 from torchrec.sparse.jagged_tensor import JaggedTensor, KeyedJaggedTensor
 
 from recsys_lab.errors import UserError
-from recsys_lab.models.attention import CausalBlock, TargetAttention
+from recsys_lab.kernels.jagged_attention import attends_on_cpu
+from recsys_lab.models.attention import CausalBlock, Groups, TargetAttention, groups_of
 from recsys_lab.models.click_model import ClickModel, ModelInputs
 from recsys_lab.models.history import CANDIDATE, check_no_dense, history_of, placed_rows
 from recsys_lab.models.jagged import Places, places_of
@@ -101,19 +102,29 @@ class SequenceNetwork(ClickModel):
 
     def users(self, looked_up: Mapping[str, JaggedTensor], values: Any = None) -> Tensor:
         """For next_item: [B, D], whose product with an item's vector (`next_item.of_items`) is the score of that item as the next."""
-        hidden, places = self.read_history(looked_up, self.roles.histories[0], counts_of(values))
-        return self.next_item.of_users(places.last(hidden))
+        rows, places, groups = self.placed(looked_up, self.roles.histories[0], counts_of(values))
+        *before, last = self.blocks
+        for block in before:
+            rows = block(rows, places, groups)
+        hidden = self.hidden(last.of_last(rows, places, groups))  # type: ignore[operator]  # a CausalBlock
+        return self.next_item.of_users(hidden * places.any_rows(hidden))
 
     def read_history(
         self, looked_up: Mapping[str, JaggedTensor], features: tuple[str, ...], counts: Mapping[str, Tensor] | None = None
     ) -> tuple[Tensor, Places]:
         """A history's rows [N, D], and after the transformer, if the model has one, what they became. `counts`: as `placed_rows` has."""
+        rows, places, groups = self.placed(looked_up, features, counts)
+        for block in self.blocks:
+            rows = block(rows, places, groups)
+        return self.hidden(rows), places
+
+    def placed(
+        self, looked_up: Mapping[str, JaggedTensor], features: tuple[str, ...], counts: Mapping[str, Tensor] | None
+    ) -> tuple[Tensor, Places, Groups | None]:
+        """A history's rows [N, D] before the transformer, and what that needs of their places."""
         vectors, lengths, places = placed_rows(looked_up, features, self.scale, self.place, counts)
         rows = self.dropout(self.normalise(vectors))
-        groups = places.groups(lengths) if self.blocks else []
-        for block in self.blocks:
-            rows = block(rows, groups)
-        return self.hidden(rows), places
+        return rows, places, groups_of(places, lengths, attends_on_cpu(rows)) if self.blocks else None
 
     def target_of(self, looked_up: Mapping[str, JaggedTensor], rows: Tensor, places: Places) -> Tensor:
         """[B, D]: the candidate, or where there is none the last of the history."""

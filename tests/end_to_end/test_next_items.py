@@ -136,7 +136,7 @@ def test_two_kills_at_random_moments_change_no_bit(root: Path, cache: Path, tmp_
     kill(SEQUENCE, 2, root, cache, tmp_path, end)
 
 
-@pytest.mark.parametrize("lost", [(2,), (1, 2)], ids=["one", "two"])
+@pytest.mark.parametrize("lost", [pytest.param((2,), marks=pytest.mark.long, id="one"), pytest.param((1, 2), id="two")])
 def test_lost_ranks_are_named_and_the_run_resumes_to_the_same_bits(
     root: Path, cache: Path, tmp_path: Path, end: End, lost: tuple[int, ...]
 ) -> None:

@@ -13,8 +13,9 @@ import pytest
 from safetensors import safe_open
 
 import recsys_lab.export.served as served
+from recsys_lab.data.dataset import OpenDataSet
 from recsys_lab.data.interactions import open_interactions
-from recsys_lab.export.inputs import raw_inputs
+from recsys_lab.export.inputs import RawInputs, raw_inputs
 from recsys_lab.tables import Table
 from tests.data.helpers import interactions_options
 
@@ -31,6 +32,16 @@ def log(tmp_path: Path) -> list[tuple[str, list[str], list[int]]]:
     (tmp_path / "log.csv").write_text("\n".join(["user_id,item_id,timestamp", *lines]) + "\n")
     (tmp_path / "categories.json").write_text(json.dumps({f"i{n:02d}": [f"c{n % 4}"] for n in range(20)}))
     return users
+
+
+def exported_inputs(data: OpenDataSet, folder: Path) -> RawInputs:
+    """What an export of a model of the next item reads of `data`, its words in `folder`/words.safetensors."""
+    assert data.keep is not None
+    data.keep(folder / "vocabulary")
+    read = {f.name: Table(f.table_name, f.rows, 4, (f.name,), f.pooling) for f in data.features if f.name not in ("positive", "negative")}
+    inputs = raw_inputs(folder / "vocabulary", read, 0)
+    inputs.write_words(folder / "words.safetensors")
+    return inputs
 
 
 @pytest.mark.parametrize(("objective", "pooling"), [("next_item", "none"), ("click", "sum")])
@@ -58,11 +69,8 @@ def test_a_history_has_the_rows_of_the_test_split(
         seed_of_negatives=1,
         cache=str(tmp_path / "cache"),
     )
-    assert data.keep is not None and data.item_names is not None
-    data.keep(tmp_path / "vocabulary")
-    read = {f.name: Table(f.table_name, f.rows, 4, (f.name,), f.pooling) for f in data.features if f.name not in ("positive", "negative")}
-    inputs = raw_inputs(tmp_path / "vocabulary", read, 0)
-    inputs.write_words(tmp_path / "words.safetensors")
+    assert data.item_names is not None
+    inputs = exported_inputs(data, tmp_path)
     model = object.__new__(serve.Model)
     with safe_open(tmp_path / "words.safetensors", "pt") as file:
         model.words, model.categories = {"item": serve.Words(file, "item")}, file.get_tensor("categories").tolist()
@@ -108,11 +116,7 @@ def test_side_columns_have_the_rows_of_the_test_split(
             max_length=5,
         )
     )
-    assert data.keep is not None
-    data.keep(tmp_path / "vocabulary")
-    read = {f.name: Table(f.table_name, f.rows, 4, (f.name,), f.pooling) for f in data.features if f.name not in ("positive", "negative")}
-    inputs = raw_inputs(tmp_path / "vocabulary", read, 0)
-    inputs.write_words(tmp_path / "words.safetensors")
+    inputs = exported_inputs(data, tmp_path)
     model = object.__new__(serve.Model)
     with safe_open(tmp_path / "words.safetensors", "pt") as file:
         model.words = {name: serve.Words(file, name) for name in inputs.words}
